@@ -1,0 +1,30 @@
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: install test check soak bench clean
+install: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+test: install
+	$(BIN)/pytest -n 2
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/pytest tests/test_layers.py tests/test_public_names.py
+
+# The long form of the property tests: many more examples than `make test`.
+soak: install
+	HYPOTHESIS_PROFILE=soak $(BIN)/pytest -n 2
+
+bench: install
+	$(BIN)/memo bench
+
+clean:
+	rm -rf .venv dist .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,52 @@
+"""Test-time robustness for any PyTorch classifier, one input at a time (MEMO)."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from memo_tta import methods as methods
+    from memo_tta import objectives as objectives
+    from memo_tta.errors import MemoError as MemoError
+    from memo_tta.errors import MemoWarning as MemoWarning
+    from memo_tta.methods import Memo as Memo
+    from memo_tta.methods import Prediction as Prediction
+    from memo_tta.models.classifier import Classifier as Classifier
+    from memo_tta.models.zoo import load as load
+    from memo_tta.views import AugMix as AugMix
+    from memo_tta.views import CropFlip as CropFlip
+    from memo_tta.views import per_view as per_view
+
+__version__ = "0.1.0"
+
+# Where each public name lives. They load when first used, so that `memo --help` need not wait for torch.
+_HOMES = {
+    "AugMix": "views",
+    "Classifier": "models.classifier",
+    "CropFlip": "views",
+    "Memo": "methods",
+    "MemoError": "errors",
+    "MemoWarning": "errors",
+    "Prediction": "methods",
+    "load": "models.zoo",
+    "methods": None,
+    "objectives": None,
+    "per_view": "views",
+}
+__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _HOMES[name]
+    value = (
+        import_module(f"{__name__}.{name}")
+        if home is None
+        else getattr(import_module(f"{__name__}.{home}"), name)
+    )
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,130 @@
+"""Read what people call an image as the uint8 RGB array they expect to see."""
+
+import warnings
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from memo_tta.errors import InputError
+
+ImageLike = str | PathLike[str] | Image.Image | np.ndarray
+
+MAX_PIXELS = 100_000_000
+PAPER = (255, 255, 255)  # transparent pixels show what a viewer would show: a white page
+
+
+def read_image(source: ImageLike) -> np.ndarray:
+    """A path, PIL image or array as uint8 RGB of shape (height, width, 3)."""
+    if isinstance(source, np.ndarray):
+        return _from_array(source)
+    if isinstance(source, Image.Image):
+        return _from_pil(source, "image")
+    if isinstance(source, str | PathLike):
+        return _from_file(Path(source))
+    raise InputError(f"image: expected a path, PIL image or uint8 array, got {type(source).__name__}")
+
+
+def _from_file(path: Path) -> np.ndarray:
+    if path.is_dir():
+        raise InputError(f"{path}: expected an image file, got a directory")
+    try:
+        if path.stat().st_size == 0:
+            raise InputError(f"{path}: the file is empty")
+        with warnings.catch_warnings():
+            # Pillow's own limit lies below ours and only warns; ours is checked before decoding.
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            image = Image.open(path)
+        with image:
+            return _from_pil(image, str(path))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except UnidentifiedImageError:
+        raise InputError(f"{path}: not an image, or of a format that Pillow does not read") from None
+    except Image.DecompressionBombError:
+        raise _too_large(str(path)) from None
+    except (OSError, SyntaxError, ValueError, EOFError) as error:
+        raise InputError(f"{path}: cannot be decoded, truncated or damaged? ({error})") from None
+
+
+def _from_pil(image: Image.Image, name: str) -> np.ndarray:
+    check_pixels(*image.size, name)
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith(("I", "F")):
+        return _from_array(_deep_pixels(image, name), name)
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        page = Image.new("RGBA", image.size, (*PAPER, 255))
+        image = Image.alpha_composite(page, image)
+    return np.array(image.convert("RGB"))
+
+
+def _deep_pixels(image: Image.Image, name: str) -> np.ndarray:
+    """Greyscale of more than 8 bits, as uint16 or float, so that its range is known."""
+    pixels = np.array(image)
+    if image.mode != "I":
+        return pixels.astype(np.float32) if image.mode == "F" else pixels.astype(np.uint16)
+    if pixels.min() < 0 or pixels.max() > 65535:
+        raise InputError(
+            f"{name}: expected 16-bit values 0..65535, got {pixels.min()}..{pixels.max()}: "
+            "convert it to 8 or 16 bits"
+        )
+    return pixels.astype(np.uint16)
+
+
+def _from_array(array: np.ndarray, name: str = "array") -> np.ndarray:
+    if array.ndim == 2:
+        array = array[..., None]
+    if array.ndim != 3:
+        raise InputError(f"{name}: expected shape (height, width, 3), got {array.shape}{_hint(array)}")
+    height, width, channels = array.shape
+    if array.size == 0:
+        raise InputError(f"{name}: the image has no pixels, its shape is {array.shape}")
+    if channels not in (1, 3, 4):
+        raise InputError(f"{name}: expected 1, 3 or 4 channels last, got shape {array.shape}{_hint(array)}")
+    check_pixels(width, height, name)
+    pixels = _eight_bit(array, name)
+    if channels == 1:
+        return np.repeat(pixels, 3, axis=2)
+    if channels == 4:
+        return _from_pil(Image.fromarray(pixels), name)
+    return np.ascontiguousarray(pixels)
+
+
+def _eight_bit(array: np.ndarray, name: str) -> np.ndarray:
+    if array.dtype == np.uint8:
+        return array
+    if array.dtype == np.uint16:
+        return np.round(array / 257).astype(np.uint8)
+    if array.dtype == np.bool_:
+        return array.astype(np.uint8) * 255
+    if np.issubdtype(array.dtype, np.floating):
+        if not np.isfinite(array).all():
+            raise InputError(f"{name}: holds NaN or infinite values")
+        if array.min() < 0 or array.max() > 1:
+            raise InputError(
+                f"{name}: float values must lie in 0..1, got {array.min():g}..{array.max():g}: "
+                "pass uint8 for 0..255, or call the method itself with a normalised tensor"
+            )
+        return np.round(array * 255).astype(np.uint8)
+    raise InputError(f"{name}: expected uint8, uint16 or float values, got {array.dtype}")
+
+
+def _hint(array: np.ndarray) -> str:
+    if array.ndim == 4:
+        return ": pass several images as a list"
+    if array.ndim == 3 and array.shape[0] in (1, 3):
+        return ": channels come last, so transpose it with array.transpose(1, 2, 0)"
+    return ""
+
+
+def check_pixels(width: int, height: int, name: str) -> None:
+    if width * height == 0:
+        raise InputError(f"{name}: the image has no pixels, its size is {width} x {height}")
+    if width * height >= MAX_PIXELS:
+        raise _too_large(name, f" ({width} x {height})")
+
+
+def _too_large(name: str, size: str = "") -> InputError:
+    return InputError(f"{name}: 100 megapixels or more{size}: make it smaller first")

@@ -1,0 +1,56 @@
+"""Adapt the batch-norm statistics alone (Schneider et al., 2020), to one point or to many."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from memo_tta.errors import MemoWarning
+from memo_tta.methods.episode import episode
+from memo_tta.methods.method import Batch, Method, Outcome
+from memo_tta.methods.options import Options, check_count, check_prior_strength
+from memo_tta.models.batchnorm import mixed_statistics, statistics_layers
+from memo_tta.models.classifier import Classifier
+
+NO_LAYER = "the model has no layer with running statistics"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchNormOptions(Options):
+    prior_strength: float | None = 16
+    batch_size: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_prior_strength(self.prior_strength)
+        check_count("batch_size", self.batch_size)
+
+
+class BatchNorm(Method[BatchNormOptions]):
+    """Statistics nu = N/(N+n) nu_train + n/(N+n) nu_test of n points at a time."""
+
+    options_type = BatchNormOptions
+
+    def __init__(self, classifier: Classifier, **options: Any):
+        super().__init__(classifier, **options)
+        self._applies = self.options.prior_strength is not None and warn_without_layers(classifier)
+
+    @property
+    def points(self) -> int:
+        return self.options.batch_size
+
+    def run(self, batch: Batch) -> list[Outcome]:
+        if not self._applies:
+            return [Outcome(None, reason=NO_LAYER)] * len(batch.points)
+        module, prior = self.classifier.module, self.options.prior_strength
+        with episode(module), torch.no_grad(), mixed_statistics(module, prior, len(batch.points)):
+            return [Outcome(row, adapted=True) for row in self.classifier(batch.x)]
+
+
+def warn_without_layers(classifier: Classifier) -> bool:
+    """Whether there is anything to mix; if not, the user who asked for it is told."""
+    if statistics_layers(classifier.module):
+        return True
+    warnings.warn(f"prior_strength: {NO_LAYER}, so nothing is mixed", MemoWarning, stacklevel=3)
+    return False

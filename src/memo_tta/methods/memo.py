@@ -1,0 +1,153 @@
+"""MEMO: one gradient step on the entropy of the view-averaged prediction (Algorithm 1)."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from memo_tta.errors import ConfigError
+from memo_tta.methods.bn import warn_without_layers
+from memo_tta.methods.episode import episode
+from memo_tta.methods.gradient import NOT_FINITE, ViewGradient, all_finite, forward_in_chunks
+from memo_tta.methods.method import Batch, Outcome
+from memo_tta.methods.options import UpdateOptions, check_share
+from memo_tta.methods.parameters import choose_parameters
+from memo_tta.methods.viewing import DrawViews, ViewMethod, ViewOptions
+from memo_tta.models.batchnorm import MixedStatistics, mixed_statistics
+from memo_tta.models.classifier import Classifier
+from memo_tta.objectives import (
+    OBJECTIVES,
+    entropy,
+    log_probabilities,
+    marginal_entropy,
+    marginal_log_probabilities,
+)
+from memo_tta.registry import unknown_name
+
+PREDICT = ("point", "marginal")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoOptions(UpdateOptions, ViewOptions):
+    """The paper's options, and what it leaves as future work (`skip_confidence`)."""
+
+    objective: str | Callable[[Tensor], Tensor] = "marginal_entropy"
+    threshold: float | None = None  # adapt above this share of log K of marginal entropy (appendix A)
+    skip_confidence: float | None = None  # adapt unless the source prediction is at least this sure
+    select: float | None = None  # adapt on this share of the views, those of lowest entropy
+    predict: str = "point"  # with the adapted model: of the point itself, or averaged over the views
+    carry_optimizer: bool = False  # let moments leak from point to point, as the authors' script does
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.objective, str):
+            _ = OBJECTIVES[self.objective]
+        if self.threshold is not None:
+            check_share("threshold", self.threshold, "[0, 1)", self.threshold != 1)
+        if self.skip_confidence is not None:
+            check_share("skip_confidence", self.skip_confidence, "(0, 1]", self.skip_confidence != 0)
+        if self.select is not None:
+            check_share("select", self.select, "(0, 1]", self.select != 0)
+        if self.predict not in PREDICT:
+            raise unknown_name("predict", self.predict, PREDICT)
+        if self.objective == "pairwise_cross_entropy" and self.selected(self.n_views) < 2:
+            raise ConfigError(
+                "objective: pairwise_cross_entropy compares views, so n_views and select must leave 2 or more"
+            )
+
+    def selected(self, views: int) -> int:
+        """How many of so many views the objective sees."""
+        return views if self.select is None else max(1, round(self.select * views))
+
+
+class Memo(ViewMethod[MemoOptions]):
+    """Adapts to one point, predicts, and leaves the model as it was."""
+
+    options_type = MemoOptions
+    from_settings = frozenset(MemoOptions.__dataclass_fields__)
+
+    def __init__(self, classifier: Classifier, **options: Any):
+        super().__init__(classifier, **options)
+        if options.get("prior_strength") is not None:
+            warn_without_layers(classifier)
+        objective = self.options.objective
+        self._objective = OBJECTIVES[objective] if isinstance(objective, str) else objective
+        self._parameters = choose_parameters(classifier.module, self.options.params)
+        self.reset()
+
+    @property
+    def online(self) -> bool:
+        return self.options.carry_optimizer
+
+    def reset(self) -> None:
+        self._rule = self.options.update_rule()
+
+    def run_point(self, batch: Batch, draw: DrawViews) -> Outcome:
+        if (reason := self._sure_already(batch)) is not None:
+            return Outcome(None, reason=reason)
+        module, rule = self.classifier.module, self._rule.copy()
+        first_entropy = None
+        with (
+            episode(module, self._parameters),
+            mixed_statistics(module, self.options.prior_strength) as statistics,
+        ):
+            views = draw()
+            for step in range(self.options.steps):
+                if step > 0:
+                    views = draw()
+                self._settle_statistics(statistics, batch.x)
+                gradient = ViewGradient(self.classifier, views, self.options.micro_batch)
+                if step == 0:
+                    first_entropy = _number(marginal_entropy(gradient.logits.detach()))
+                    if (reason := self._low_entropy(first_entropy, gradient.logits)) is not None:
+                        return Outcome(None, reason=reason, marginal_entropy=first_entropy)
+                loss = self._objective(self._select(gradient.logits))
+                gradients = gradient.of(loss, self._parameters)
+                if not all_finite([loss, *gradients]):
+                    return Outcome(None, reason=NOT_FINITE, marginal_entropy=first_entropy)
+                rule.step(self._parameters, gradients)
+            logits = self._answer(batch.x, views, statistics)
+        if self.options.carry_optimizer:
+            self._rule = rule
+        return Outcome(logits, adapted=True, marginal_entropy=first_entropy)
+
+    def _sure_already(self, batch: Batch) -> str | None:
+        limit = self.options.skip_confidence
+        if limit is None:
+            return None
+        confidence = float(self.source_logits(batch)[0].softmax(dim=0).max())
+        return f"source confidence {confidence:.3f} is at least {limit}" if confidence >= limit else None
+
+    def _low_entropy(self, value: float | None, logits: Tensor) -> str | None:
+        if self.options.threshold is None or value is None:
+            return None
+        limit = self.options.threshold * math.log(logits.shape[1])
+        return f"marginal entropy {value:.3f} is at most {limit:.3f}" if value <= limit else None
+
+    def _select(self, logits: Tensor) -> Tensor:
+        if self.options.select is None:
+            return logits
+        count = self.options.selected(len(logits))
+        return logits[entropy(log_probabilities(logits.detach())).topk(count, largest=False).indices]
+
+    def _settle_statistics(self, statistics: MixedStatistics, x: Tensor) -> None:
+        # Batch norm couples the views of a batch; chunks are exact only with statistics that are
+        # fixed before, those of the point.
+        if self.options.micro_batch is not None:
+            statistics.fix(lambda: self.classifier(x))
+
+    @torch.no_grad()
+    def _answer(self, x: Tensor, views: Tensor, statistics: MixedStatistics) -> Tensor:
+        if self.options.predict == "point":
+            statistics.release()
+            return self.classifier(x)[0]
+        self._settle_statistics(statistics, x)
+        logits = forward_in_chunks(self.classifier, views, self.options.micro_batch)
+        return marginal_log_probabilities(logits)
+
+
+def _number(value: Tensor) -> float | None:
+    return float(value) if value.isfinite() else None

@@ -1,0 +1,57 @@
+"""Which parameters a method adapts."""
+
+import re
+from collections.abc import Callable
+
+from torch import nn
+from torch.nn import Parameter
+
+from memo_tta.errors import ConfigError, ModelError
+
+ParameterChoice = str | Callable[[str, Parameter], bool]
+
+
+def choose_parameters(module: nn.Module, choice: ParameterChoice) -> list[Parameter]:
+    """'all', 'norm', 'head', a regular expression searched in the names, or a predicate(name, parameter)."""
+    named = [(name, p) for name, p in module.named_parameters() if p.is_floating_point()]
+    chosen = [p for name, p in named if _predicate(module, choice)(name, p)]
+    if not chosen:
+        raise ConfigError(
+            f"params: {choice!r} chooses none of the {len(named)} parameters of {type(module).__name__}"
+        )
+    if any(p.is_inference() for p in chosen):
+        raise ModelError(f"{type(module).__name__}: was built under inference_mode and cannot be adapted")
+    return chosen
+
+
+def _predicate(module: nn.Module, choice: ParameterChoice) -> Callable[[str, Parameter], bool]:
+    if callable(choice):
+        return choice
+    if choice == "all":
+        return lambda _name, _parameter: True
+    if choice in OWNERS:
+        wanted = {id(p) for layer in OWNERS[choice](module) for p in layer.parameters(recurse=False)}
+        return lambda _name, parameter: id(parameter) in wanted
+    try:
+        pattern = re.compile(choice)
+    except re.error as error:
+        raise ConfigError(
+            f"params: {choice!r} is neither 'all', 'norm' or 'head' nor a regular expression ({error})"
+        ) from None
+    return lambda name, _parameter: pattern.search(name) is not None
+
+
+def _norm_layers(module: nn.Module) -> list[nn.Module]:
+    """By class name: libraries bring norm layers that share no base class with torch's."""
+    return [layer for layer in module.modules() if "norm" in type(layer).__name__.lower()]
+
+
+def _head(module: nn.Module) -> list[nn.Module]:
+    """The last layer that holds a weight matrix of its own."""
+    layers = [
+        layer for layer in module.modules() if any(p.ndim >= 2 for p in layer.parameters(recurse=False))
+    ]
+    return layers[-1:]
+
+
+OWNERS: dict[str, Callable[[nn.Module], list[nn.Module]]] = {"norm": _norm_layers, "head": _head}

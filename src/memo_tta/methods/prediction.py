@@ -1,0 +1,68 @@
+"""What a method answers for one point."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from memo_tta.objectives import entropy, log_probabilities
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """The answer, how it came about, and the model's answer before adaptation as `source`."""
+
+    logits: Tensor  # (K,), on the CPU
+    labels: Sequence[str] | None = None
+    adapted: bool = False
+    reason: str | None = None  # why nothing was adapted
+    marginal_entropy: float | None = None  # of the views, before the first step
+    before: "Prediction | None" = None
+
+    @property
+    def source(self) -> "Prediction":
+        """The prediction before adaptation; of a source prediction, itself."""
+        return self.before or self
+
+    @cached_property
+    def probabilities(self) -> Tensor:
+        """(K,) float64; never NaN: a logit that is NaN counts as no evidence for its class."""
+        logits = self.logits.double()
+        limits = torch.finfo(self.logits.dtype)
+        finite = torch.nan_to_num(logits, nan=limits.min, posinf=limits.max, neginf=limits.min)
+        return finite.softmax(dim=0)
+
+    @cached_property
+    def index(self) -> int:
+        return int(self.probabilities.argmax())
+
+    @property
+    def label(self) -> str:
+        return self._name(self.index)
+
+    @property
+    def score(self) -> float:
+        """The probability of the predicted class."""
+        return float(self.probabilities[self.index])
+
+    @cached_property
+    def entropy(self) -> float:
+        """In nats, from 0 to log K."""
+        return float(entropy(log_probabilities(self.probabilities.log())))
+
+    def top(self, k: int = 5) -> list[dict[str, str | float]]:
+        """The k most likely classes, descending, as {"label", "score"}."""
+        scores, indices = self.probabilities.topk(min(k, len(self.probabilities)))
+        return [
+            {"label": self._name(index), "score": score}
+            for score, index in zip(scores.tolist(), indices.tolist(), strict=True)
+        ]
+
+    def _name(self, index: int) -> str:
+        return str(index) if self.labels is None else self.labels[index]
+
+    def __repr__(self) -> str:
+        change = f", before {self.source.label!r} {self.source.score:.3f}" if self.before else ""
+        return f"Prediction({self.label!r}, score {self.score:.3f}, adapted {self.adapted}{change})"

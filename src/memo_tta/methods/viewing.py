@@ -1,0 +1,93 @@
+"""Methods that look at views of the point."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from memo_tta.errors import ConfigError, InputError
+from memo_tta.methods.method import Batch, Method, Outcome
+from memo_tta.methods.options import Options, check_count
+from memo_tta.methods.prediction import Prediction
+from memo_tta.models.classifier import Classifier, Point
+from memo_tta.views import AUGMENTATIONS, Augmentation
+
+DrawViews = Callable[[], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewOptions(Options):
+    """How many views, made how, and how many go through the model at a time."""
+
+    n_views: int = 64
+    augment: str | Augmentation = "augmix"
+    micro_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("n_views", self.n_views)
+        if self.micro_batch is not None:
+            check_count("micro_batch", self.micro_batch)
+        if isinstance(self.augment, str):
+            _ = AUGMENTATIONS[self.augment]
+        elif not callable(self.augment):
+            raise ConfigError(f"augment: expected a name or a callable, got {self.augment!r}")
+
+
+AnyViewOptions = TypeVar("AnyViewOptions", bound=ViewOptions)
+
+
+class ViewMethod(Method[AnyViewOptions]):
+    """Draws views of one point at a time, or is given them."""
+
+    def __init__(self, classifier: Classifier, **options: Any):
+        super().__init__(classifier, **options)
+        self._augment = build_augmentation(self.options.augment, classifier)
+
+    def run(self, batch: Batch) -> list[Outcome]:
+        (point,), (rng,) = batch.points, batch.rngs
+        return [self.run_point(batch, lambda: self._draw(point, rng))]
+
+    @abstractmethod
+    def run_point(self, batch: Batch, draw: DrawViews) -> Outcome:
+        """The outcome for a batch of one point, whose views `draw` gives."""
+
+    def predict_views(self, x: Tensor, views: Tensor) -> Prediction:
+        """Predict for x, one normalised input, from given normalised views [B, ...]."""
+        if x.ndim == views.ndim:
+            if len(x) != 1:
+                raise InputError(f"predict_views: expected one point, got {len(x)}")
+            x = x[0]
+        if len(views) == 0 or views.ndim != x.ndim + 1:
+            raise InputError(
+                f"predict_views: expected views [B, {', '.join(map(str, x.shape))}], got {list(views.shape)}"
+            )
+        with torch.inference_mode(False):
+            views = views.detach().clone()
+        batch = self._batch([self.classifier.tensor_point(x)], [None])
+        (prediction,) = self._predictions(batch, [self.run_point(batch, lambda: views)])
+        return prediction
+
+    def _draw(self, point: Point, rng: np.random.Generator) -> Tensor:
+        n = self.options.n_views
+        image = point.whole if getattr(self._augment, "whole_image", False) else point.fitted
+        views = self._augment(image, n, rng)
+        if not isinstance(views, Tensor) or views.ndim < 1 or len(views) != n:
+            got = list(views.shape) if isinstance(views, Tensor) else type(views).__name__
+            raise InputError(f"augment: expected a tensor of {n} views, got {got}")
+        return self.classifier.normalise(views.detach())
+
+
+def build_augmentation(augment: str | Augmentation, classifier: Classifier) -> Augmentation:
+    if not isinstance(augment, str):
+        return augment
+    if classifier.size is None:
+        raise ConfigError(
+            f"augment: {augment!r} is for images, and this classifier takes tensors: "
+            "pass your own, augment=make_views with make_views(x, n, rng)"
+        )
+    return AUGMENTATIONS[augment](classifier.size)

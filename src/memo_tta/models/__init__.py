@@ -1,0 +1,1 @@
+"""Classifiers: modules with their preprocessing, and the ones that have a name."""

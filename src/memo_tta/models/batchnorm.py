@@ -1,0 +1,94 @@
+"""Batch-norm statistics of the test input, mixed with those of training (section 3.2)."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from memo_tta.interrupts import run_to_end
+
+STATISTICS = ("running_mean", "running_var")
+
+
+def statistics_layers(module: nn.Module) -> list[nn.Module]:
+    """The layers that keep a running mean and variance, of whatever class."""
+    return [
+        layer
+        for layer in module.modules()
+        if all(isinstance(layer._buffers.get(name), Tensor) for name in STATISTICS)
+    ]
+
+
+class MixedStatistics:
+    """While attached, each layer normalises with N/(N+n) of its running and n/(N+n) of the test statistics.
+
+    n counts the test points, however many views of each are in the batch. The test statistics are
+    those of the batch going through the layer, the variance unbiased, both constants for the
+    gradient; the layer's own forward does the rest. With N = 0 a batch-norm layer normalises by its
+    batch alone, as in training, and the gradient flows through the statistics (as in Tent).
+    """
+
+    def __init__(self, layers: list[nn.Module], prior_strength: float, points: int):
+        self.prior_strength = prior_strength
+        self.weight = prior_strength / (prior_strength + points)
+        self._fixed = False
+        self._running: dict[nn.Module, list[Any]] = {
+            layer: [layer._buffers[name] for name in STATISTICS] for layer in layers
+        }
+        self._hooks: list[Any] = []
+
+    def attach(self) -> None:
+        for layer in self._running:
+            self._hooks.append(layer.register_forward_pre_hook(self._mix))
+
+    def detach(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        for layer, running in self._running.items():
+            layer._buffers.update(zip(STATISTICS, running, strict=True))
+
+    def fix(self, forward: Callable[[], object]) -> None:
+        """Take the statistics of this forward and keep them for all that follow, until `release`."""
+        self.release()
+        if self._hooks:
+            with torch.no_grad():
+                forward()
+        self._fixed = True
+
+    def release(self) -> None:
+        self._fixed = False
+
+    def _mix(self, layer: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if self._fixed:
+            return
+        x, running = inputs[0], self._running[layer]
+        if x.numel() // x.shape[1] < 2:
+            mixed = running  # one value per channel has no variance to estimate
+        elif self.prior_strength == 0 and isinstance(layer, _BatchNorm):
+            mixed = [None, None]
+        else:
+            with torch.no_grad():
+                dims = [dim for dim in range(x.ndim) if dim != 1]
+                test_var, test_mean = torch.var_mean(x, dim=dims, correction=1)
+                mixed = [
+                    torch.lerp(test.to(train), train, self.weight)
+                    for test, train in zip((test_mean, test_var), running, strict=True)
+                ]
+        layer._buffers.update(zip(STATISTICS, mixed, strict=True))
+
+
+@contextmanager
+def mixed_statistics(
+    module: nn.Module, prior_strength: float | None, points: int = 1
+) -> Iterator[MixedStatistics]:
+    """Mix for as long as the block lasts; a prior strength of None mixes nothing."""
+    layers = [] if prior_strength is None else statistics_layers(module)
+    mixing = MixedStatistics(layers, prior_strength or 0.0, points)
+    try:
+        mixing.attach()
+        yield mixing
+    finally:
+        run_to_end(mixing.detach)

@@ -1,0 +1,75 @@
+"""From a picture to what the module was trained on, and back."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from memo_tta.errors import ConfigError
+from memo_tta.image import check_pixels
+from memo_tta.registry import Registry
+
+INTERPOLATIONS = Registry(
+    "interpolation",
+    {
+        "nearest": Image.Resampling.NEAREST,
+        "bilinear": Image.Resampling.BILINEAR,
+        "bicubic": Image.Resampling.BICUBIC,
+        "lanczos": Image.Resampling.LANCZOS,
+    },
+)
+
+CHANNELS = 3
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Shorter side to `resize`, centre crop of `size`, scale to 0..1, subtract `mean`, divide by `std`."""
+
+    size: int
+    mean: Sequence[float]
+    std: Sequence[float]
+    resize: int | None = None  # None: to `size` itself
+    interpolation: str = "bilinear"
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ConfigError(f"size: expected at least 1 pixel, got {self.size}")
+        if self.resize is not None and self.resize < self.size:
+            raise ConfigError(f"resize: expected at least size ({self.size}), got {self.resize}")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) != CHANNELS:
+                raise ConfigError(f"{name}: expected {CHANNELS} numbers, got {values!r}")
+        if min(self.std) <= 0:
+            raise ConfigError(f"std: expected numbers above 0, got {self.std!r}")
+        _ = INTERPOLATIONS[self.interpolation]
+
+    def fit(self, image: np.ndarray) -> np.ndarray:
+        """Resize and crop a uint8 (height, width, 3) image to the square that the module sees."""
+        height, width = image.shape[:2]
+        short = self.resize or self.size
+        if min(height, width) != short:
+            # The longer side is truncated, not rounded, as torchvision's Resize does.
+            w, h = (int(short * side / min(height, width)) for side in (width, height))
+            check_pixels(w, h, f"image of {width} x {height} pixels, resized")
+            image = np.asarray(Image.fromarray(image).resize((w, h), INTERPOLATIONS[self.interpolation]))
+        top, left = (round((side - self.size) / 2) for side in image.shape[:2])
+        return image[top : top + self.size, left : left + self.size]
+
+    def normalise(self, x: Tensor) -> Tensor:
+        """(..., 3, height, width) in 0..1 to what the module takes."""
+        mean, std = self._constants(x)
+        return (x - mean) / std
+
+    def denormalise(self, x: Tensor) -> np.ndarray:
+        """A normalised (3, height, width) tensor as the uint8 (height, width, 3) image it came from."""
+        mean, std = self._constants(x)
+        pixels = torch.nan_to_num((x * std + mean) * 255).round().clamp(0, 255)
+        return pixels.to(torch.uint8).permute(1, 2, 0).cpu().numpy()
+
+    def _constants(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        shape = (CHANNELS, 1, 1)
+        return x.new_tensor(self.mean).view(shape), x.new_tensor(self.std).view(shape)

@@ -1,0 +1,101 @@
+"""The standard augmentation: a random crop and a random mirror image."""
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from memo_tta.errors import ConfigError, InputError
+from memo_tta.registry import Registry
+from memo_tta.views.plan import CropPlan, plan_padded_crops, plan_resized_crops
+
+# Below this size images are padded and cropped, as for CIFAR; above, cropped at random and resized.
+PADDED_UP_TO = 64
+
+
+class PaddedCrop:
+    """Zero-pad every side by an eighth (4 pixels at 32), cut out the size; as for CIFAR."""
+
+    whole_image = False
+
+    def __init__(self, size: int):
+        self.size = size
+        self.padding = size // 8
+
+    def plan(self, image: np.ndarray, n: int, rng: np.random.Generator) -> CropPlan:
+        if image.shape[:2] != (self.size, self.size):
+            raise InputError(
+                f"views: padded crops need an image of {self.size} x {self.size} pixels, "
+                f"got {image.shape[1]} x {image.shape[0]}: resize it first, or use crop='resized'"
+            )
+        return plan_padded_crops(self.size, self.padding, n, rng)
+
+    def cut(self, image: np.ndarray, plan: CropPlan) -> np.ndarray:
+        """The n crops, uint8 (n, size, size, 3)."""
+        rim = self.padding
+        padded = np.pad(image, ((rim, rim), (rim, rim), (0, 0)))
+        crops = [padded[top : top + h, left : left + w] for top, left, h, w in plan.box]
+        return _mirror(crops, plan)
+
+
+class ResizedCrop:
+    """A crop of random area and aspect of the image as loaded, resized; as for ImageNet."""
+
+    whole_image = True
+
+    def __init__(self, size: int):
+        self.size = size
+
+    def plan(self, image: np.ndarray, n: int, rng: np.random.Generator) -> CropPlan:
+        height, width = image.shape[:2]
+        return plan_resized_crops(height, width, n, rng)
+
+    def cut(self, image: np.ndarray, plan: CropPlan) -> np.ndarray:
+        """The n crops, uint8 (n, size, size, 3)."""
+        square = (self.size, self.size)
+        crops = []
+        for top, left, h, w in plan.box.tolist():
+            crop = Image.fromarray(image[top : top + h, left : left + w])
+            crops.append(np.asarray(crop.resize(square, Image.Resampling.BILINEAR)))
+        return _mirror(crops, plan)
+
+
+def _mirror(crops: list[np.ndarray], plan: CropPlan) -> np.ndarray:
+    return np.stack([crop[:, ::-1] if flip else crop for crop, flip in zip(crops, plan.flip, strict=True)])
+
+
+CROPS = Registry("crop", {"padded": PaddedCrop, "resized": ResizedCrop})
+
+
+def check_request(image: np.ndarray, n: int) -> None:
+    """Refuse what no augmentation of pictures can work on."""
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
+        raise InputError(
+            f"views: expected a uint8 image of shape (height, width, 3), got {image.dtype} {image.shape}"
+        )
+    if n < 1:
+        raise ConfigError(f"n_views: expected at least 1, got {n}")
+
+
+def build_crop(size: int, crop: str | None) -> PaddedCrop | ResizedCrop:
+    if size < 1:
+        raise ConfigError(f"size: expected at least 1, got {size}")
+    return CROPS[crop or ("padded" if size <= PADDED_UP_TO else "resized")](size)
+
+
+class CropFlip:
+    """The standard views: random crop and flip. `crop` is "padded" (small images) or "resized"."""
+
+    def __init__(self, size: int, crop: str | None = None):
+        self._crop = build_crop(size, crop)
+
+    @property
+    def whole_image(self) -> bool:
+        """Whether views are cut from the image as loaded, not from its resized centre."""
+        return self._crop.whole_image
+
+    def __call__(self, image: np.ndarray, n: int, rng: np.random.Generator) -> Tensor:
+        """n views of a uint8 (height, width, 3) image: float32 (n, 3, size, size) in 0..1."""
+        check_request(image, n)
+        crops = self._crop.cut(image, self._crop.plan(image, n, rng))
+        return torch.from_numpy(np.ascontiguousarray(crops.transpose(0, 3, 1, 2))).float() / 255

@@ -1,0 +1,74 @@
+"""What the tests share: reference data, where present, and hypothesis profiles."""
+
+import json
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+
+ROOT = Path(__file__).parent.parent
+
+settings.register_profile("default", deadline=None, max_examples=25)
+settings.register_profile("soak", deadline=None, max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+torch.set_num_threads(1)  # two test processes share two cores
+
+
+class ReferenceData:
+    """Vectors made by the published implementations, and the rules their inputs follow."""
+
+    def __init__(self, root: Path):
+        self.root = root
+
+    def path(self, name: str) -> Path:
+        return self.root / name
+
+    def json(self, name: str) -> Any:
+        return json.loads(self.path(f"golden/{name}.json").read_text())
+
+    def arrays(self, name: str) -> dict[str, np.ndarray]:
+        with np.load(self.path(f"golden/{name}.npz")) as arrays:
+            return {key: arrays[key] for key in arrays.files}
+
+    def rule_input(self, name: str, shape: tuple[int, int, int, int]) -> torch.Tensor:
+        b, c, h, w = shape
+        g = np.random.Generator(np.random.PCG64(zlib.crc32(f"input/{name}".encode())))
+        q = 32 if h > 32 and h % 32 == 0 else 8
+        coarse = g.standard_normal((b, c, h // q, w // q)).repeat(q, axis=2).repeat(q, axis=3)
+        return torch.from_numpy((coarse + 0.25 * g.standard_normal(shape)).astype(np.float32))
+
+    def rule_weights(self, module: torch.nn.Module) -> None:
+        state = {key: _rule_tensor(key, tuple(value.shape)) for key, value in module.state_dict().items()}
+        module.load_state_dict(state)
+
+
+def _rule_tensor(key: str, shape: tuple[int, ...]) -> torch.Tensor:
+    g = np.random.Generator(np.random.PCG64(zlib.crc32(key.encode())))
+    last = key.rsplit(".", 1)[-1]
+    if last == "num_batches_tracked":
+        return torch.zeros(shape, dtype=torch.int64)
+    if last == "running_mean":
+        values = 0.1 * g.standard_normal(shape)
+    elif last == "running_var":
+        values = 0.5 + g.random(shape)
+    elif last == "bias":
+        values = 0.05 * g.standard_normal(shape)
+    elif len(shape) == 1:
+        values = 1 + 0.1 * g.standard_normal(shape)
+    else:
+        values = g.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
+    return torch.from_numpy(values.astype(np.float32))
+
+
+@pytest.fixture(scope="session")
+def reference() -> ReferenceData:
+    root = Path(os.environ.get("MEMO_TEST_DATA", ROOT.parent / "shared" / "data"))
+    if not root.is_dir():
+        pytest.skip("no reference data: set MEMO_TEST_DATA to its folder")
+    return ReferenceData(root)

@@ -1,0 +1,300 @@
+"""What holds for every method and every kind of model."""
+
+import signal
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import memo_tta as mt
+from memo_tta.errors import ConfigError
+from memo_tta.methods import METHODS
+from tests.nets import CLASSES, NETS, build_classifier, everything, pictures
+
+pytestmark = pytest.mark.filterwarnings("ignore::memo_tta.MemoWarning")
+
+FEW = {"n_views": 4}  # for the methods that draw views
+STRONG = {"lr": 0.05}  # for the methods that adapt weights
+ADAPTS_NOTHING = {"source", "tta"}
+NEEDS_NORM = {"tent", "tent-episodic", "tent-bs1"}
+MIXES_ONLY = {"bn", "bn1"}
+
+PAIRS = [(m, n) for m in METHODS for n in NETS if not (m in NEEDS_NORM and n == "no-norm")]
+pairs = pytest.mark.parametrize(("method", "net"), PAIRS)
+updating_pairs = pytest.mark.parametrize(
+    ("method", "net"), [(m, n) for m, n in PAIRS if m not in ADAPTS_NOTHING | MIXES_ONLY]
+)
+
+
+def build(method: str, classifier: mt.Classifier, **options):
+    names = METHODS[method].options.__dataclass_fields__
+    for few in (FEW, STRONG):
+        options = {**{k: v for k, v in few.items() if k in names}, **options}
+    return METHODS[method](classifier, **options)
+
+
+def mixes(net: str) -> bool:
+    return net in ("batch-norm", "dropout")
+
+
+@pairs
+def test_everything_comes_back_bit_for_bit(method, net):
+    classifier = build_classifier(net)
+    before = everything(classifier.module)
+    robust = build(method, classifier)
+    for _ in range(2):  # online methods show what they learnt from the second batch on
+        predictions = robust.predict(pictures(3))
+        assert everything(classifier.module) == before
+    for prediction in predictions:
+        assert prediction.adapted == (
+            method not in ADAPTS_NOTHING and (method not in MIXES_ONLY or mixes(net))
+        )
+        assert prediction.adapted == (prediction.reason is None)
+        if prediction.adapted:
+            assert not torch.allclose(prediction.logits, prediction.source.logits, atol=1e-4)
+    robust.reset()
+    assert everything(classifier.module) == before
+
+
+class Stop(Exception):
+    pass
+
+
+def raise_stop(*_):
+    raise Stop
+
+
+def press_ctrl_c(*_):
+    signal.raise_signal(signal.SIGINT)
+
+
+breaks = pytest.mark.parametrize(("act", "error"), [(raise_stop, Stop), (press_ctrl_c, KeyboardInterrupt)])
+
+
+def check_break(robust, register, act, error):
+    """A break at the place that `register` hooks leaves no trace: not in the module, not in the method."""
+    module, images = robust.classifier.module, pictures(2)
+    expected = robust.predict(images)
+    robust.reset()
+    hook = register(act)
+    before = everything(module)
+    with pytest.raises(error):
+        robust.predict(images)
+    assert everything(module) == before
+    hook.remove()
+    for ours, wanted in zip(robust.predict(images), expected, strict=True):
+        assert torch.equal(ours.logits, wanted.logits)
+
+
+def last_linear(classifier: mt.Classifier) -> nn.Module:
+    return [m for m in classifier.module.modules() if isinstance(m, nn.Linear)][-1]
+
+
+@pairs
+@breaks
+def test_everything_comes_back_after_a_break_in_forward(method, net, act, error):
+    classifier = build_classifier(net)
+    check_break(build(method, classifier), last_linear(classifier).register_forward_hook, act, error)
+
+
+@updating_pairs
+@breaks
+def test_everything_comes_back_after_a_break_in_backward(method, net, act, error):
+    classifier = build_classifier(net)
+    check_break(build(method, classifier), last_linear(classifier).register_full_backward_hook, act, error)
+
+
+@pytest.mark.parametrize(("method", "net"), [(m, n) for m, n in PAIRS if m.startswith(("memo", "tta"))])
+@breaks
+def test_everything_comes_back_after_a_break_in_the_augmentation(method, net, act, error):
+    classifier = build_classifier(net)
+    robust = build(method, classifier, augment=lambda *_: act())
+    before = everything(classifier.module)
+    with pytest.raises(error):
+        robust.predict(pictures(1))
+    assert everything(classifier.module) == before
+
+
+@pairs
+def test_an_interrupt_while_restoring_does_not_stop_it(method, net, monkeypatch):
+    from memo_tta.methods.episode import Snapshot
+
+    classifier = build_classifier(net)
+    robust, before, restore = build(method, classifier), everything(classifier.module), Snapshot.restore
+    pressed = []
+
+    def interrupted_once(snapshot):
+        if not pressed:
+            pressed.append(True)
+            raise KeyboardInterrupt
+        restore(snapshot)
+
+    monkeypatch.setattr(Snapshot, "restore", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        robust.predict(pictures(1))
+    assert everything(classifier.module) == before
+
+
+@pairs
+def test_adaptation_runs_in_eval_mode_and_patches_no_class(method, net):
+    classifier = build_classifier(net)
+    kinds = {type(m) for m in classifier.module.modules()} | {nn.BatchNorm2d, nn.BatchNorm1d}
+    before = {kind: dict(vars(kind)) for kind in kinds}
+    seen = []
+
+    def look(module, _):
+        seen.append(module.training)
+        assert all(dict(vars(kind)) == before[kind] for kind in kinds)
+
+    robust = build(method, classifier)
+    hooks = [m.register_forward_pre_hook(look) for m in classifier.module.modules()]
+    robust.predict(pictures(2))
+    for hook in hooks:
+        hook.remove()
+    assert seen and not any(seen)
+    assert all(dict(vars(kind)) == before[kind] for kind in kinds)
+
+
+@pairs
+def test_same_seed_same_answer_whatever_came_before(method, net):
+    first, other = pictures(2)
+    fresh = build(method, build_classifier(net)).predict(first)
+    robust = build(method, build_classifier(net))
+    robust.predict([other, first, other])
+    robust.reset()
+    assert torch.equal(robust.predict(first).logits, fresh.logits)
+
+
+EPISODIC_POINTS = [(m, n) for m, n in PAIRS if METHODS[m](build_classifier("batch-norm")).points == 1]
+
+
+@pytest.mark.parametrize(("method", "net"), EPISODIC_POINTS)
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_a_batch_is_each_point_on_its_own(method, net, optimizer):
+    robust = build(method, build_classifier(net))
+    if "optimizer" in robust.options.__dataclass_fields__:
+        robust = build(method, build_classifier(net), optimizer=optimizer, steps=2)
+    x = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    together = robust(x)
+    assert together.shape == (4, CLASSES)
+    assert torch.equal(together, torch.cat([robust(x[i : i + 1]) for i in (3, 1, 0, 2)])[[2, 1, 3, 0]])
+
+
+@pairs
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_calling_works_in_every_gradient_mode(method, net, mode):
+    points = pictures(3)
+    expected = torch.stack([p.logits for p in build(method, build_classifier(net)).predict(points)])
+    robust = build(method, build_classifier(net))
+    before = everything(robust.classifier.module)
+    with mode():
+        # Built inside: a tensor made under inference_mode is the hardest case.
+        pixels = torch.from_numpy(np.stack(points)).permute(0, 3, 1, 2) / 255
+        logits = robust(robust.classifier.normalise(pixels))
+        assert torch.is_grad_enabled() == (mode is torch.enable_grad)
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
+    assert not logits.requires_grad
+    assert everything(robust.classifier.module) == before
+
+
+class Poison(torch.autograd.Function):
+    """The identity, with a gradient that is not a number."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * float("nan")
+
+
+@updating_pairs
+@pytest.mark.parametrize("broken", ["loss", "gradient"])
+def test_what_is_not_finite_falls_back_to_the_source_prediction(method, net, broken):
+    classifier = build_classifier(net)
+    robust = build(method, classifier)
+    source = METHODS["source"](classifier).predict(pictures(2))
+
+    def spoil(module, inputs, output):
+        if torch.is_grad_enabled():
+            return output * float("nan") if broken == "loss" else Poison.apply(output)
+        return output
+
+    classifier.module.register_forward_hook(spoil)
+    before = everything(classifier.module)
+    for prediction, plain in zip(robust.predict(pictures(2)), source, strict=True):
+        assert not prediction.adapted and "not finite" in prediction.reason
+        torch.testing.assert_close(prediction.logits, plain.logits)
+        assert prediction.probabilities.isfinite().all()
+    assert everything(classifier.module) == before
+
+
+@updating_pairs
+def test_steps_that_blow_up_the_weights_never_give_nan(method, net):
+    classifier = build_classifier(net)
+    before, robust = everything(classifier.module), build(method, classifier, lr=1e38, steps=2)
+    for prediction in robust.predict(pictures(2)) + robust.predict(pictures(2)):
+        assert prediction.logits.isfinite().all()
+        assert prediction.adapted or torch.equal(prediction.logits, prediction.source.logits)
+    assert everything(classifier.module) == before
+
+
+@pairs
+def test_a_model_that_answers_nan_still_gives_probabilities(method, net):
+    classifier = build_classifier(net)
+    robust = build(method, classifier)
+    with torch.no_grad():
+        for parameter in classifier.module.parameters():
+            parameter.fill_(float("nan"))
+    prediction = robust.predict(pictures(1)[0])
+    assert not prediction.adapted and "not finite" in prediction.reason
+    assert prediction.probabilities.sum() == pytest.approx(1)
+
+
+@pairs
+@given(seed=st.integers(0, 2**32), data=st.integers(0, 2**16), n=st.integers(1, 3))
+def test_random_weights_and_points_come_back(method, net, seed, data, n):
+    classifier = build_classifier(net, seed=data)
+    before = everything(classifier.module)
+    for prediction in build(method, classifier, seed=seed).predict(pictures(n, data)):
+        assert prediction.probabilities.sum() == pytest.approx(1)
+        assert 0 <= prediction.entropy <= np.log(CLASSES) + 1e-9
+    assert everything(classifier.module) == before
+
+
+@pytest.mark.parametrize("method", sorted(NEEDS_NORM))
+def test_tent_needs_a_norm_layer(method):
+    with pytest.raises(ConfigError, match="'norm' chooses none of the 4 parameters"):
+        METHODS[method](build_classifier("no-norm"))
+
+
+def test_threads_that_share_a_module_take_turns():
+    classifier = build_classifier("batch-norm")
+    before, images = everything(classifier.module), pictures(8)
+    expected = [p.logits for p in build("memo", classifier).predict(images)]
+    answers: list[list[mt.Prediction]] = [[], []]
+
+    def work(place):
+        answers[place] = build("memo", classifier).predict(images)
+
+    threads = [threading.Thread(target=work, args=(place,)) for place in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for answer in answers:
+        assert all(torch.equal(p.logits, logits) for p, logits in zip(answer, expected, strict=True))
+    assert everything(classifier.module) == before
+
+
+def test_a_graph_that_the_user_holds_stays_valid():
+    classifier = build_classifier("group-norm")
+    x = torch.randn(2, 3, 8, 8)
+    loss = classifier.module(x).sum()
+    build("memo", classifier).predict(pictures(1))
+    loss.backward()

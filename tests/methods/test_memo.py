@@ -1,0 +1,368 @@
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import memo_tta as mt
+from memo_tta.errors import ConfigError, InputError, UnknownName
+from memo_tta.methods.gradient import ViewGradient
+from memo_tta.models.resnet import resnet18
+from memo_tta.objectives import OBJECTIVES, marginal_entropy
+from tests.nets import CLASSES, build_classifier, everything, pictures
+
+
+class Watched(mt.Memo):
+    """Keeps the weights that the prediction was made with."""
+
+    def _answer(self, *args):
+        self.adapted_weights = [p.detach().clone() for p in self._parameters]
+        return super()._answer(*args)
+
+    def update_l2(self) -> float:
+        pairs = zip(self._parameters, self.adapted_weights, strict=True)
+        return math.sqrt(sum(float(((p.detach() - w).double() ** 2).sum()) for p, w in pairs))
+
+
+R26 = {
+    "r26_sgd": {"optimizer": "sgd", "lr": 0.005},
+    "r26_adamw": {"optimizer": "adamw", "lr": 1e-5, "weight_decay": 0.01},
+}
+
+
+@pytest.mark.parametrize("case", R26)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_resnet26_steps_are_the_published_ones(reference, case, dtype):
+    facts, vectors = reference.json("memo_steps")[case], reference.arrays("memo_steps")
+    views = reference.arrays("augmix_views_cifar")
+    classifier = mt.load("resnet26", weights=reference.path("checkpoints/resnet26_gn.npz"))
+    classifier.module.to(dtype)
+    robust = Watched(classifier, n_views=8, **R26[case])
+    prediction = robust.predict_views(classifier.point(views["image"]).x, torch.from_numpy(views["views"]))
+    exact = dtype == torch.float64
+    assert prediction.marginal_entropy == pytest.approx(facts["losses"][0], rel=1e-7 if exact else 1e-6)
+    assert robust.update_l2() == pytest.approx(facts["update_l2"], rel=1e-6 if exact else 1e-4)
+    tolerance = 2e-6 if exact else 5 * facts["f32_vs_f64_after"]
+    for ours, name in ((prediction.source.logits, "before"), (prediction.logits, "after")):
+        np.testing.assert_allclose(ours.numpy(), vectors[f"{case}__logits_{name}"], rtol=0, atol=tolerance)
+    assert (prediction.source.index, prediction.index) == (facts["argmax_before"], facts["argmax_after"])
+    assert prediction.adapted
+
+
+@pytest.mark.parametrize("case", ["rn18_sgd", "rn18_sgd_rendition"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_resnet18_steps_with_batch_norm_mixing_are_the_published_ones(reference, case, dtype):
+    facts, vectors = reference.json("memo_steps")[case], reference.arrays("memo_steps")
+    module = resnet18()
+    reference.rule_weights(module)
+    classifier = mt.Classifier(module.to(dtype), size=224, mean=(0.5,) * 3, std=(0.5,) * 3)
+    classes = list(range(1000))
+    if case.endswith("rendition"):
+        classes = json.loads(reference.path("constants/imagenet_r_wnids.json").read_text())["indices_in_1k"]
+        classifier = classifier.subset(classes)
+    views = reference.rule_input("memo_resnet18/aug", (8, 3, 224, 224))
+    x = reference.rule_input("memo_resnet18/test", (1, 3, 224, 224))
+    robust = Watched(classifier, optimizer="sgd", lr=0.00025, prior_strength=16)
+    prediction = robust.predict_views(x, views)
+    exact = dtype == torch.float64
+    assert prediction.marginal_entropy == pytest.approx(facts["loss"], rel=1e-9 if exact else 1e-6)
+    assert robust.update_l2() == pytest.approx(facts["update_l2"], rel=1e-8 if exact else 1e-5)
+    tolerance = 1e-9 if exact else 5 * facts["f32_vs_f64_after"]
+    for ours, name in ((prediction.source.logits, "plain_eval"), (prediction.logits, "after")):
+        published = vectors[f"{case}__logits_{name}"]
+        published = published[classes] if len(published) == 1000 else published
+        np.testing.assert_allclose(ours.numpy(), published, rtol=0, atol=tolerance)
+    before = mt.methods.METHODS["bn1"](classifier)(x)[0].numpy()
+    published = vectors[f"{case}__logits_before"]
+    published = published[classes] if len(published) == 1000 else published
+    np.testing.assert_allclose(before, published, rtol=0, atol=tolerance)
+
+
+def torch_reference(classifier, x, views, objective, optimizer, steps):
+    """MEMO with torch.optim on a module without batch norm: the plain script."""
+    module = classifier.module.eval().requires_grad_(True)
+    rule = optimizer(module.parameters())
+    for _ in range(steps):
+        rule.zero_grad()
+        objective(module(views)).backward()
+        rule.step()
+    return module(x).detach()[0]
+
+
+OPTIMIZERS = {
+    "sgd": lambda **options: lambda p: torch.optim.SGD(p, lr=0.05, **options),
+    "adam": lambda **options: lambda p: torch.optim.Adam(p, lr=0.05, **options),
+    "adamw": lambda **options: lambda p: torch.optim.AdamW(p, lr=0.05, **options),
+}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_three_steps_equal_torch_optim(objective, name, decay, momentum):
+    extra = {"momentum": momentum} if name == "sgd" else {}
+    classifier = build_classifier("transformer")
+    x, views = torch.randn(1, 3, 8, 8), torch.randn(6, 3, 8, 8)
+    ours = mt.Memo(
+        classifier,
+        objective=objective,
+        optimizer=name,
+        lr=0.05,
+        weight_decay=decay,
+        steps=3,
+        **extra,
+    ).predict_views(x, views)
+    expected = torch_reference(
+        build_classifier("transformer"),
+        x,
+        views,
+        OBJECTIVES[objective],
+        OPTIMIZERS[name](weight_decay=decay, **extra),
+        steps=3,
+    )
+    torch.testing.assert_close(ours.logits, expected, rtol=1e-4, atol=1e-4)
+
+
+def carrying(carry):
+    robust = mt.Memo(
+        build_classifier("group-norm"), n_views=4, optimizer="adamw", lr=0.01, carry_optimizer=carry
+    )
+    return robust, *pictures(2)
+
+
+def test_optimizer_state_never_leaks_unless_asked_for():
+    robust, first, second = carrying(False)
+    alone = robust.predict(second).logits
+    robust.predict(first)
+    assert torch.equal(robust.predict(second).logits, alone) and not robust.online
+    robust, first, second = carrying(True)
+    robust.predict(first)
+    assert robust.online and not torch.equal(robust.predict(second).logits, alone)
+    robust.reset()
+    assert torch.equal(robust.predict(second).logits, alone)
+
+
+def test_all_means_every_parameter():
+    robust = Watched(build_classifier("transformer"), n_views=4, lr=0.1)
+    robust.predict(pictures(1)[0])
+    for (name, p), adapted in zip(
+        robust.classifier.module.named_parameters(), robust.adapted_weights, strict=True
+    ):
+        assert not torch.equal(p, adapted), name
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ("norm", {"block.norm1.weight", "block.norm1.bias", "block.norm2.weight", "block.norm2.bias"}),
+        ("head", {"head.weight", "head.bias"}),
+        (r"class_token|positions", {"class_token", "positions"}),
+        (lambda name, p: p.ndim == 4, {"patches.weight"}),
+    ],
+)
+def test_parameter_subsets(choice, expected):
+    robust = Watched(build_classifier("transformer"), n_views=4, params=choice)
+    names = {id(p): name for name, p in robust.classifier.module.named_parameters()}
+    if choice == "norm":
+        expected = expected | {"norm.weight", "norm.bias"}
+    assert {names[id(p)] for p in robust._parameters} == expected
+    assert robust.predict(pictures(1)[0]).adapted
+
+
+@pytest.mark.parametrize("net", ["group-norm", "batch-norm", "transformer"])
+@given(views=st.integers(2, 9), chunk=st.integers(1, 9), seed=st.integers(0, 99))
+def test_chunked_gradient_is_the_full_one(net, views, chunk, seed):
+    classifier = build_classifier(net)
+    module = classifier.module.eval().requires_grad_(True).double()
+    x = torch.randn(views, 3, 8, 8, generator=torch.Generator().manual_seed(seed))
+    parameters = list(module.parameters())
+    gradients = []
+    for micro_batch in (None, chunk):
+        gradient = ViewGradient(classifier, x, micro_batch)
+        gradients.append(gradient.of(marginal_entropy(gradient.logits), parameters))
+    for full, chunked in zip(*gradients, strict=True):
+        torch.testing.assert_close(full, chunked, rtol=1e-9, atol=1e-12)
+
+
+def test_micro_batches_with_batch_norm_take_statistics_from_the_point():
+    x, views = torch.randn(1, 3, 8, 8), torch.randn(6, 3, 8, 8)
+    answers = [
+        mt.Memo(build_classifier("dropout"), lr=0.05, micro_batch=m).predict_views(x, views).logits
+        for m in (None, 1, 4, 6, 100)
+    ]
+    assert not torch.allclose(answers[0], answers[1], atol=1e-4)
+    for answer in answers[2:]:
+        torch.testing.assert_close(answer, answers[1], rtol=1e-5, atol=1e-5)
+
+
+def test_select_adapts_on_the_most_confident_views():
+    classifier = build_classifier("group-norm")
+    x, views = torch.randn(1, 3, 8, 8), torch.randn(8, 3, 8, 8) * torch.linspace(0.1, 4, 8).view(8, 1, 1, 1)
+    with torch.no_grad():
+        p = classifier.module.eval()(views).softmax(1)
+    lowest = (-(p * p.log()).sum(1)).argsort()[:2]
+    chosen = mt.Memo(classifier, lr=0.05, select=0.25).predict_views(x, views)
+    alone = mt.Memo(classifier, lr=0.05).predict_views(x, views[lowest])
+    torch.testing.assert_close(chosen.logits, alone.logits, rtol=1e-5, atol=1e-6)
+
+
+def test_threshold_is_a_share_of_the_largest_entropy():
+    classifier = build_classifier("group-norm")
+    image = pictures(1)[0]
+    free = mt.Memo(classifier, n_views=4).predict(image)
+    share = free.marginal_entropy / math.log(CLASSES)
+    above = mt.Memo(classifier, n_views=4, threshold=share * 0.99).predict(image)
+    below = mt.Memo(classifier, n_views=4, threshold=min(share * 1.01, 0.9999)).predict(image)
+    assert above.adapted and torch.equal(above.logits, free.logits)
+    assert not below.adapted and "marginal entropy" in below.reason
+    assert torch.equal(below.logits, free.source.logits)
+
+
+def test_skip_confidence_leaves_sure_points_alone():
+    classifier, image = build_classifier("group-norm"), pictures(1)[0]
+    score = mt.methods.METHODS["source"](classifier).predict(image).score
+    drawn = []
+
+    def count(image, n, rng):
+        drawn.append(n)
+        return torch.rand(n, 3, 8, 8)
+
+    sure = mt.Memo(classifier, n_views=4, augment=count, skip_confidence=score * 0.99).predict(image)
+    assert not sure.adapted and "source confidence" in sure.reason and not drawn
+    unsure = mt.Memo(classifier, n_views=4, augment=count, skip_confidence=score * 1.01).predict(image)
+    assert unsure.adapted and drawn == [4]
+
+
+def test_marginal_prediction_averages_the_adapted_models_views():
+    classifier = build_classifier("group-norm")
+    x, views = torch.randn(1, 3, 8, 8), torch.randn(5, 3, 8, 8)
+    answer = mt.Memo(classifier, lr=1e-30, predict="marginal").predict_views(x, views)
+    with torch.no_grad():
+        average = classifier.module.eval()(views).softmax(1).mean(0)
+    torch.testing.assert_close(answer.probabilities.float(), average, rtol=1e-5, atol=1e-6)
+    tta = mt.methods.METHODS["tta"](classifier).predict_views(x, views)
+    torch.testing.assert_close(tta.probabilities.float(), average, rtol=1e-5, atol=1e-6)
+
+
+def test_settings_of_the_classifier_are_the_defaults_and_options_win():
+    classifier = build_classifier("group-norm", n_views=7, lr=0.125, prior_strength=None)
+    robust = mt.Memo(classifier)
+    assert (robust.options.n_views, robust.options.lr, robust.options.prior_strength) == (7, 0.125, None)
+    assert mt.Memo(classifier, n_views=3).options.n_views == 3
+    assert mt.methods.METHODS["tta"](classifier).options.n_views == 7
+    assert mt.methods.METHODS["tent"](classifier).options.lr == 2.5e-4
+
+
+def test_every_step_draws_new_views():
+    drawn = []
+
+    def augment(image, n, rng):
+        drawn.append(torch.from_numpy(rng.random((n, 3, 8, 8))).float())
+        return drawn[-1]
+
+    mt.Memo(build_classifier("group-norm"), n_views=2, steps=3, augment=augment).predict(pictures(1)[0])
+    assert len(drawn) == 3 and not torch.equal(drawn[0], drawn[1])
+
+
+def test_sample_id_decides_the_views():
+    robust = mt.Memo(build_classifier("group-norm"), n_views=4, lr=0.1)
+    image = pictures(1)[0]
+    first, again, other = (robust.predict(image, sample_id=name).logits for name in (7, 7, 8))
+    assert torch.equal(first, again) and not torch.equal(first, other)
+    with pytest.raises(InputError, match="one for each of 1 images, got 2"):
+        robust.predict([image], sample_id=[1, 2])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_views": 0}, "n_views: expected at least 1, got 0"),
+        ({"n_views": 2.5}, "n_views: expected a whole number, got 2.5"),
+        ({"lr": 0}, "lr: expected more than 0, got 0"),
+        ({"lr": -1.0}, "lr: expected more than 0"),
+        ({"lr": "fast"}, "lr: expected a number, got 'fast'"),
+        ({"lr": float("nan")}, "lr: expected a number, got nan"),
+        ({"steps": 0}, "steps: expected at least 1"),
+        ({"select": 0}, r"select: expected a number in \(0, 1\], got 0"),
+        ({"select": 1.5}, r"select: expected a number in \(0, 1\], got 1.5"),
+        ({"threshold": 1}, r"threshold: expected a number in \[0, 1\)"),
+        ({"skip_confidence": 2}, "skip_confidence: expected"),
+        ({"momentum": 1}, r"momentum: expected a number in \[0, 1\)"),
+        ({"weight_decay": -1}, "weight_decay: expected at least 0"),
+        ({"prior_strength": -1}, "prior_strength: expected at least 0"),
+        ({"micro_batch": 0}, "micro_batch: expected at least 1"),
+        ({"seed": -1}, "seed: expected at least 0"),
+        ({"params": "nothing_is_called_this"}, "chooses none of the 9 parameters of GroupNormNet"),
+        ({"params": "(["}, "nor a regular expression"),
+        ({"params": 3}, "params: expected 'all', 'norm', 'head'"),
+        ({"augment": 3}, "augment: expected a name or a callable"),
+        ({"objective": "pairwise_cross_entropy", "n_views": 1}, "must leave 2 or more"),
+        ({"objective": "pairwise_cross_entropy", "n_views": 8, "select": 0.1}, "must leave 2 or more"),
+    ],
+)
+def test_options_that_cannot_work_say_so(options, message):
+    classifier = build_classifier("group-norm")
+    before = everything(classifier.module)
+    with pytest.raises(ConfigError, match=message):
+        mt.Memo(classifier, **options)
+    assert everything(classifier.module) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_view": 3}, "unknown option 'n_view': .*did you mean 'n_views'"),
+        ({"optimizer": "sdg"}, "unknown optimizer 'sdg': choose from sgd, adam, adamw; did you mean 'sgd'"),
+        ({"objective": "entropy"}, "unknown objective 'entropy'"),
+        ({"augment": "augmx"}, "unknown augmentation 'augmx'.*did you mean 'augmix'"),
+        ({"predict": "points"}, "unknown predict 'points'.*did you mean 'point'"),
+    ],
+)
+def test_unknown_names_answer_with_the_choices(options, message):
+    with pytest.raises(UnknownName, match=message):
+        mt.Memo(build_classifier("group-norm"), **options)
+
+
+def test_prior_strength_without_norm_layers_warns_only_who_asked():
+    classifier = build_classifier("group-norm")
+    mt.Memo(classifier)
+    with pytest.warns(mt.MemoWarning, match="no layer with running statistics, so nothing is mixed"):
+        robust = mt.Memo(classifier, prior_strength=16, n_views=4)
+    assert torch.equal(
+        robust.predict(pictures(1)[0]).logits, mt.Memo(classifier, n_views=4).predict(pictures(1)[0]).logits
+    )
+
+
+def test_a_user_objective_and_unused_parameters():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES))
+    module.unused = nn.Linear(2, 2)
+    module.forward = lambda x: module[1](module[0](x))
+    classifier = mt.Classifier(module, size=8, mean=(0.5,) * 3, std=(0.5,) * 3)
+    robust = mt.Memo(classifier, n_views=4, objective=lambda logits: logits.var(), optimizer="adamw")
+    assert robust.predict(pictures(1)[0]).adapted
+
+
+def test_parameters_that_do_not_reach_the_logits_are_an_error():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES))
+    module.unused = nn.Linear(2, 2)
+    module.forward = lambda x: module[1](module[0](x))
+    classifier = mt.Classifier(module, size=8, mean=(0.5,) * 3, std=(0.5,) * 3)
+    with pytest.raises(mt.MemoError, match="do not reach"):
+        mt.Memo(classifier, n_views=4, params="unused").predict(pictures(1)[0])
+
+
+def test_given_views_must_fit():
+    robust = mt.Memo(build_classifier("group-norm"))
+    with pytest.raises(InputError, match="expected one point, got 2"):
+        robust.predict_views(torch.zeros(2, 3, 8, 8), torch.zeros(4, 3, 8, 8))
+    with pytest.raises(InputError, match=r"expected views \[B, 3, 8, 8\], got \[0, 3, 8, 8\]"):
+        robust.predict_views(torch.zeros(3, 8, 8), torch.zeros(0, 3, 8, 8))
+    with pytest.raises(InputError, match=r"expected a normalised float tensor \[N, 3, 8, 8\]"):
+        robust(torch.zeros(1, 3, 9, 9))
+    with pytest.raises(InputError, match="at least one point"):
+        robust(torch.zeros(0, 3, 8, 8))

@@ -1,0 +1,123 @@
+"""Small classifiers of every kind that adaptation must cope with."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import memo_tta as mt
+
+SIZE, CLASSES = 8, 5
+
+
+class GroupNormNet(nn.Sequential):
+    def __init__(self):
+        super().__init__(
+            nn.Conv2d(3, 8, 3, padding=1, bias=False),
+            nn.GroupNorm(4, 8),
+            nn.ReLU(),
+            nn.Conv2d(8, 8, 3, stride=2),
+            nn.GroupNorm(2, 8),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(72, CLASSES),
+        )
+
+
+class BatchNormNet(nn.Sequential):
+    def __init__(self):
+        super().__init__(
+            nn.Conv2d(3, 8, 3, stride=2),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(72, 12),
+            nn.BatchNorm1d(12),
+            nn.ReLU(),
+            nn.Linear(12, CLASSES),
+        )
+
+
+class Transformer(nn.Module):
+    """Layer norm, packed attention projections, class token and position embedding."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches = nn.Conv2d(3, 16, 4, stride=4)
+        self.class_token = nn.Parameter(torch.randn(1, 1, 16))
+        self.positions = nn.Parameter(torch.randn(1, 5, 16))
+        self.block = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.3, batch_first=True, norm_first=True)
+        self.norm = nn.LayerNorm(16)
+        self.head = nn.Linear(16, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.patches(x).flatten(2).transpose(1, 2)
+        tokens = torch.cat([self.class_token.expand(len(x), -1, -1), tokens], dim=1) + self.positions
+        return self.head(self.norm(self.block(tokens)[:, 0]))
+
+
+class PlainNet(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Conv2d(3, 6, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(54, CLASSES))
+
+
+class DropoutNet(nn.Sequential):
+    """Dropout everywhere, and a batch-norm layer that was left in training mode."""
+
+    def __init__(self):
+        super().__init__(
+            nn.Dropout2d(0.4),
+            nn.Conv2d(3, 8, 3, stride=2),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Dropout(0.5),
+            nn.Linear(72, CLASSES),
+        )
+
+
+NETS: dict[str, Callable[[], nn.Module]] = {
+    "group-norm": GroupNormNet,
+    "batch-norm": BatchNormNet,
+    "transformer": Transformer,
+    "no-norm": PlainNet,
+    "dropout": DropoutNet,
+}
+
+
+def build_classifier(net: str, seed: int = 0, **settings) -> mt.Classifier:
+    """A classifier with generic weights, running statistics, modes, flags and gradients."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        module = NETS[net]()
+        for name, buffer in module.named_buffers():
+            if name.endswith("running_mean"):
+                buffer.normal_(0, 0.3)
+            elif name.endswith("running_var"):
+                buffer.uniform_(0.5, 2)
+        module.train()  # whatever mode the user left it in must come back
+        for index, parameter in enumerate(module.parameters()):
+            parameter.requires_grad = index % 3 != 0
+            parameter.grad = torch.randn_like(parameter) if index % 2 else None
+    return mt.Classifier(
+        module, size=SIZE, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25), labels=list("abcde"), settings=settings
+    )
+
+
+def everything(module: nn.Module) -> list[object]:
+    """All that must come back, in a form that compares bit for bit."""
+    state: list[object] = [(name, _bits(value)) for name, value in module.state_dict().items()]
+    state += [(name, id(buffer)) for name, buffer in module.named_buffers()]
+    state += [(name, m.training, len(m._forward_pre_hooks)) for name, m in module.named_modules()]
+    state += [(p.requires_grad, None if p.grad is None else _bits(p.grad)) for p in module.parameters()]
+    return state
+
+
+def _bits(tensor: Tensor) -> bytes:
+    return tensor.detach().numpy().tobytes()
+
+
+def pictures(n: int, seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8) for _ in range(n)]

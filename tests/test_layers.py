@@ -1,0 +1,59 @@
+"""Imports only point down, so that any part can be read without those above it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import memo_tta
+
+PACKAGE = Path(memo_tta.__file__).parent
+
+LAYERS = [
+    {"errors", "interrupts"},
+    {"registry", "seeding", "image"},
+    {"objectives", "views", "models", "data"},
+    {"methods"},
+    {"training", "evaluation"},
+    {"report"},
+    {"service", "cli"},
+]
+RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
+FILES = [path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.name != "__init__.py"]
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_parts(source: str) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    parts = {name.split(".")[1] for name in names if name.startswith("memo_tta.")}
+    return parts - {"__version__"}
+
+
+def rises(part: str, source: str) -> set[str]:
+    return {other for other in imported_parts(source) if other != part and RANK[other] >= RANK[part]}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_down(path):
+    assert part_of(path) in RANK, "a new part needs its layer"
+    assert not rises(part_of(path), path.read_text())
+
+
+def test_an_import_that_points_up_or_sideways_is_seen():
+    assert rises("models", "from memo_tta.methods.memo import Memo") == {"methods"}
+    assert rises("models", "def f():\n    from memo_tta import views") == {"views"}
+    assert not rises("methods", "from memo_tta.models.zoo import load")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_files_stay_short(path):
+    assert len(path.read_text().splitlines()) <= 300
