@@ -119,13 +119,13 @@ class Memo(ViewMethod[MemoOptions]):
         if limit is None:
             return None
         confidence = float(self.source_logits(batch)[0].softmax(dim=0).max())
-        return f"source confidence {confidence:.3f} is at least {limit}" if confidence >= limit else None
+        return f"source confidence {confidence:.3f} >= {limit}" if confidence >= limit else None
 
     def _low_entropy(self, value: float | None, logits: Tensor) -> str | None:
         if self.options.threshold is None or value is None:
             return None
         limit = self.options.threshold * math.log(logits.shape[1])
-        return f"marginal entropy {value:.3f} is at most {limit:.3f}" if value <= limit else None
+        return f"marginal entropy {value:.3f} <= {limit:.3f}" if value <= limit else None
 
     def _select(self, logits: Tensor) -> Tensor:
         if self.options.select is None:

@@ -75,7 +75,9 @@ class Method(ABC, Generic[AnyOptions]):
         self, image: list[Any] | tuple[Any, ...], *, sample_id: Sequence[SampleId] | None = None
     ) -> list[Prediction]: ...
     @overload
-    def predict(self, image: ImageLike | Tensor, *, sample_id: SampleId | None = None) -> Prediction: ...
+    def predict(
+        self, image: ImageLike | Tensor | Point, *, sample_id: SampleId | None = None
+    ) -> Prediction: ...
     def predict(self, image: Any, *, sample_id: Any = None) -> Prediction | list[Prediction]:
         """Adapt to the image and predict; a list gives a list.
 

@@ -61,8 +61,10 @@ class Classifier:
     def size(self) -> int | None:
         return self.preprocessing and self.preprocessing.size
 
-    def point(self, source: ImageLike | Tensor) -> Point:
+    def point(self, source: ImageLike | Tensor | Point) -> Point:
         """A path, PIL image or array, prepared; a classifier without `size` takes its own tensors."""
+        if isinstance(source, Point):
+            return source
         if self.preprocessing is None:
             if not isinstance(source, Tensor):
                 raise InputError(
@@ -75,7 +77,7 @@ class Classifier:
                 "image: got a tensor: call the method itself with a normalised batch [N, 3, H, W]"
             )
         whole = read_image(source)
-        fitted = np.ascontiguousarray(self.preprocessing.fit(whole))
+        fitted = np.array(self.preprocessing.fit(whole))
         pixels = torch.from_numpy(fitted.transpose(2, 0, 1)).float() / 255
         return Point(self.preprocessing.normalise(pixels), fitted, whole)
 

@@ -48,9 +48,9 @@ def as_view(view: Any) -> Tensor:
     if isinstance(view, Tensor):
         return view
     if isinstance(view, Image.Image):
-        view = np.array(view.convert("RGB"))
+        view = np.asarray(view.convert("RGB"))
     if isinstance(view, np.ndarray):
         if view.dtype == np.uint8 and view.ndim == 3:
-            return torch.from_numpy(np.ascontiguousarray(view.transpose(2, 0, 1))).float() / 255
-        return torch.from_numpy(np.ascontiguousarray(view))
+            return torch.from_numpy(np.array(view.transpose(2, 0, 1))).float() / 255
+        return torch.from_numpy(np.array(view))
     raise InputError(f"augment: expected a tensor, array or PIL image, got {type(view).__name__}")

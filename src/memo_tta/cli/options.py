@@ -1,0 +1,64 @@
+"""Method options from the command line and from a TOML file."""
+
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from memo_tta.errors import ConfigError
+from memo_tta.registry import unknown_name
+
+
+def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of every command that names a model and a method's options."""
+    for option in (
+        click.option("--seed", type=int, help="Seed of the views [default: 0]."),
+        click.option("--config", type=click.Path(path_type=Path), help="TOML file, one table per method."),
+        click.option(
+            "--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the method."
+        ),
+        click.option("--weights", type=click.Path(path_type=Path), help=".safetensors, .pth or .npz file."),
+        click.option("--model", required=True, help="A name from `memo models`."),
+    ):
+        command = option(command)
+    return command
+
+
+def method_options(
+    method: str, methods: Sequence[str], config: Path | None, options: Sequence[str], seed: int | None
+) -> dict[str, Any]:
+    """The config file's table for the method, then --option, then --seed; the last word wins."""
+    chosen = {} if config is None else _table(config, method, methods)
+    chosen.update(_parse(option) for option in options)
+    if seed is not None:
+        chosen["seed"] = seed
+    return chosen
+
+
+def _parse(option: str) -> tuple[str, Any]:
+    name, equals, text = option.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"--option: expected NAME=VALUE, got {option!r}")
+    if text.lower() == "none":
+        return name, None
+    try:
+        return name, tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return name, text
+
+
+def _table(path: Path, method: str, methods: Sequence[str]) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not a TOML file ({error})") from None
+    for name, table in content.items():
+        if name not in methods:
+            raise unknown_name(f"method in {path}", name, methods)
+        if not isinstance(table, dict):
+            raise ConfigError(f"{path}: expected a table [{name}], got {table!r}")
+    return dict(content.get(method, {}))
