@@ -1,0 +1,1 @@
+"""The speed suite: ratios within one run, printed by `memo bench`."""

@@ -35,11 +35,8 @@ class ViewGradient:
         total: list[Tensor | None] = [None] * len(parameters)
         for chunk, seed in zip(self._chunks, seeds.split(len(self._chunks[0])), strict=True):
             part = torch.autograd.grad(self._with_graph(chunk), parameters, seed, allow_unused=True)
-            for index, gradient in enumerate(part):
-                if gradient is not None:
-                    before = total[index]
-                    # A gradient may share memory with another one (a batch of one makes sums views).
-                    total[index] = gradient.clone() if before is None else before.add_(gradient)
+            _add(total, part)
+            del part  # as large as the parameters: not to be held through the next chunk
         return total
 
     def _with_graph(self, views: Tensor) -> Tensor:
@@ -47,6 +44,14 @@ class ViewGradient:
         if not logits.requires_grad:
             raise ModelError("the logits carry no gradient: the chosen parameters do not reach them")
         return logits
+
+
+def _add(total: list[Tensor | None], part: Sequence[Tensor | None]) -> None:
+    for index, gradient in enumerate(part):
+        if gradient is not None:
+            before = total[index]
+            # A gradient may share memory with another one (a batch of one makes sums views).
+            total[index] = gradient.clone() if before is None else before.add_(gradient)
 
 
 @torch.no_grad()
@@ -57,6 +62,5 @@ def forward_in_chunks(forward: Forward, views: Tensor, micro_batch: int | None) 
 
 def all_finite(tensors: Sequence[Tensor | None]) -> bool:
     """Whether every value is a number; a missing tensor is no objection."""
-    inf = float("inf")
-    largest = [torch.linalg.vector_norm(tensor, ord=inf) for tensor in tensors if tensor is not None]
-    return bool(torch.stack(largest).isfinite().all())
+    ends = [end for tensor in tensors if tensor is not None for end in tensor.detach().aminmax()]
+    return bool(torch.stack(ends).isfinite().all())

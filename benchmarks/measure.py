@@ -1,0 +1,39 @@
+"""How things are measured: interleaved, medians, ratios; what a machine does meanwhile hits both sides."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+
+
+@dataclass(frozen=True)
+class Row:
+    """One bar: what was measured, against what, and whether it holds."""
+
+    name: str
+    measured: float
+    bar: float
+    unit: str
+    detail: str
+
+    @property
+    def holds(self) -> bool:
+        return self.measured <= self.bar
+
+
+def interleaved(rounds: int, **actions: Callable[[], object]) -> dict[str, list[float]]:
+    """Seconds of each action, round by round, taking turns after one warm-up each."""
+    for action in actions.values():
+        action()
+    seconds: dict[str, list[float]] = {name: [] for name in actions}
+    for _ in range(rounds):
+        for name, action in actions.items():
+            began = perf_counter()
+            action()
+            seconds[name].append(perf_counter() - began)
+    return seconds
+
+
+def ratio(seconds: dict[str, list[float]], ours: str, baseline: str) -> float:
+    """Median over the rounds: the two sides of a round see the same machine."""
+    return median(a / b for a, b in zip(seconds[ours], seconds[baseline], strict=True))

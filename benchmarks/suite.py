@@ -1,0 +1,39 @@
+"""Run the parts of the suite and show what they measured."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import adaptation, memory, startup
+from benchmarks.measure import Row
+from memo_tta.registry import Registry
+
+PARTS = Registry("part", {"adaptation": adaptation.run, "memory": memory.run, "startup": startup.run})
+
+
+def run(only: Sequence[str], as_json: bool) -> int:
+    """Run the named parts, or all; 1 if a bar is missed."""
+    rows: list[Row] = []
+    for name in only or PARTS:
+        part = PARTS[name]
+        click.echo(f"{name} ...", err=True)
+        for row in part():
+            rows.append(row)
+            if as_json:
+                click.echo(json.dumps({"part": name, **asdict(row), "holds": row.holds}))
+    if not as_json:
+        Console().print(_table(rows))
+    return 0 if all(row.holds for row in rows) else 1
+
+
+def _table(rows: list[Row]) -> Table:
+    table = Table("what", "measured", "bar", "", "how", box=None, pad_edge=False)
+    for row in rows:
+        verdict = "[green]holds[/]" if row.holds else "[red]missed[/]"
+        number, bar = (f"{value:.3g} {row.unit}".strip() for value in (row.measured, row.bar))
+        table.add_row(row.name, number, f"≤ {bar}", verdict, row.detail)
+    return table

@@ -1,0 +1,17 @@
+"""What a wheel carries."""
+
+import subprocess
+import sys
+import zipfile
+
+from tests.conftest import ROOT
+
+
+def test_the_wheel_carries_types_labels_and_the_speed_suite(tmp_path):
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for name in ("py.typed", "data/class_lists/imagenet.txt", "benchmarks/suite.py", "cli/predict.py"):
+        assert f"memo_tta/{name}" in names
+    assert not any(name.startswith("tests") for name in names)
