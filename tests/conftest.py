@@ -14,7 +14,7 @@ from hypothesis import settings
 ROOT = Path(__file__).parent.parent
 
 settings.register_profile("default", deadline=None, max_examples=25)
-settings.register_profile("soak", deadline=None, max_examples=1000)
+settings.register_profile("soak", deadline=None, max_examples=300)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 torch.set_num_threads(1)  # two test processes share two cores

@@ -258,6 +258,24 @@ def test_settings_of_the_classifier_are_the_defaults_and_options_win():
     assert mt.methods.METHODS["tent"](classifier).options.lr == 2.5e-4
 
 
+def test_a_setting_that_no_option_has_is_an_error():
+    with pytest.raises(
+        UnknownName, match=r"unknown setting of the classifier 'n_view'.*did you mean 'n_views'"
+    ):
+        mt.Memo(build_classifier("group-norm", n_view=3))
+
+
+@pytest.mark.parametrize("method", ["memo", "memo-pce", "memo-ce", "tta", "tent-bs1"])
+def test_classes_that_the_module_masks_with_minus_infinity_stay_out(method):
+    classifier = build_classifier("group-norm")
+    mask = torch.tensor([0, -math.inf, 0, 0, -math.inf])
+    classifier.module.register_forward_hook(lambda module, inputs, output: output + mask)
+    prediction = mt.methods.METHODS[method](classifier).predict(pictures(1)[0])
+    assert prediction.adapted == (method != "tta") and "finite" not in (prediction.reason or "")
+    assert prediction.probabilities[[1, 4]].tolist() == [0, 0]
+    assert prediction.probabilities.sum() == pytest.approx(1)
+
+
 def test_every_step_draws_new_views():
     drawn = []
 

@@ -64,12 +64,18 @@ class MemoOptions(UpdateOptions, ViewOptions):
 
 
 class Memo(ViewMethod[MemoOptions]):
-    """Adapts to one point, predicts, and leaves the model as it was."""
+    """Adapts to one point, predicts, and leaves the model as it was.
+
+    Its options are the fields of `MemoOptions`; they default to the classifier's settings.
+    """
 
     options_type = MemoOptions
     from_settings = frozenset(MemoOptions.__dataclass_fields__)
 
     def __init__(self, classifier: Classifier, **options: Any):
+        for name in classifier.settings:
+            if name not in self.from_settings:
+                raise unknown_name("setting of the classifier", name, self.from_settings)
         super().__init__(classifier, **options)
         if options.get("prior_strength") is not None:
             warn_without_layers(classifier)

@@ -123,12 +123,12 @@ class Method(ABC, Generic[AnyOptions]):
     def _settled(self, batch: Batch, outcomes: list[Outcome]) -> Iterator[tuple[Tensor, Outcome]]:
         """Logits per point: the method's if it has finite ones, else the source's and why."""
         for index, outcome in enumerate(outcomes):
-            if outcome.logits is not None and bool(outcome.logits.isfinite().all()):
+            if outcome.logits is not None and _is_answer(outcome.logits):
                 yield outcome.logits.detach(), outcome
                 continue
             source = self.source_logits(batch)[index]
             reason = outcome.reason or "the adapted model's logits are not finite"
-            if not source.isfinite().all():
+            if not _is_answer(source):
                 reason = "the model's own logits for this input are not finite"
             yield source, Outcome(None, False, reason, outcome.marginal_entropy)
 
@@ -145,6 +145,11 @@ class Method(ABC, Generic[AnyOptions]):
             )
             for (logits, outcome), before in zip(self._settled(batch, outcomes), source, strict=True)
         ]
+
+
+def _is_answer(logits: Tensor) -> bool:
+    """Whether they rank the classes: -inf rules a class out, NaN and +inf say nothing."""
+    return bool(logits.max().isfinite())
 
 
 def _content(point: Point) -> str:

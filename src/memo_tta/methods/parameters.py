@@ -14,7 +14,8 @@ ParameterChoice = str | Callable[[str, Parameter], bool]
 def choose_parameters(module: nn.Module, choice: ParameterChoice) -> list[Parameter]:
     """'all', 'norm', 'head', a regular expression searched in the names, or a predicate(name, parameter)."""
     named = [(name, p) for name, p in module.named_parameters() if p.is_floating_point() and p.numel()]
-    chosen = [p for name, p in named if _predicate(module, choice)(name, p)]
+    wanted = _predicate(module, choice)
+    chosen = [p for name, p in named if wanted(name, p)]
     if not chosen:
         raise ConfigError(
             f"params: {choice!r} chooses none of the {len(named)} parameters of {type(module).__name__}"

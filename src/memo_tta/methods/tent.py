@@ -64,8 +64,9 @@ class Tent(Method[TentOptions]):
             episode(module, self._parameters),
             mixed_statistics(module, self.options.prior_strength, len(batch.points)),
         ):
-            for parameter, weight in zip(self._parameters, self._weights or (), strict=False):
-                parameter.data.copy_(weight)
+            if self._weights is not None:
+                for parameter, weight in zip(self._parameters, self._weights, strict=True):
+                    parameter.data.copy_(weight)
             rows: list[Tensor] = []
             for _ in range(self.options.steps):
                 gradient = ViewGradient(self.classifier, x, micro_batch=None)
