@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import memo_tta as mt
+from memo_tta.models.rotation import JointResNet26
 
 SIZE, CLASSES = 8, 5
 
@@ -77,12 +78,18 @@ class DropoutNet(nn.Sequential):
         )
 
 
+class RotationNet(JointResNet26):
+    def __init__(self):
+        super().__init__(CLASSES)
+
+
 NETS: dict[str, Callable[[], nn.Module]] = {
     "group-norm": GroupNormNet,
     "batch-norm": BatchNormNet,
     "transformer": Transformer,
     "no-norm": PlainNet,
     "dropout": DropoutNet,
+    "rotation": RotationNet,
 }
 
 

@@ -10,8 +10,8 @@ import memo_tta
 PACKAGE = Path(memo_tta.__file__).parent
 
 LAYERS = [
-    {"errors", "interrupts"},
-    {"registry", "seeding", "image"},
+    {"errors", "interrupts", "files"},
+    {"registry", "seeding", "image", "class_lists"},
     {"objectives", "views", "models", "data"},
     {"methods"},
     {"training", "evaluation"},

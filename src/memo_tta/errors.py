@@ -25,5 +25,9 @@ class CheckpointError(MemoError):
     """A weights file that is missing, damaged, unsafe or of another model."""
 
 
+class DataError(MemoError):
+    """A data set that is missing, damaged or not what it should be."""
+
+
 class MemoWarning(UserWarning):
     """Something was asked for that has no effect here."""

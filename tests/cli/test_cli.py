@@ -9,8 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
+from memo_tta.class_lists import class_list
 from memo_tta.cli import main
-from memo_tta.models.resnet_cifar import CIFAR10, ResNet26
+from memo_tta.models.resnet_cifar import ResNet26
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_the_golden_labels_come_out_of_the_command(reference, memo, tmp_path):
     expected = vectors["logits_f64"].argmax(axis=1)
     assert code == 0 and not err
     assert [row["index"] for row in rows] == expected.tolist()
-    assert [row["label"] for row in rows] == [CIFAR10[index] for index in expected]
+    assert [row["label"] for row in rows] == [class_list("cifar10")[index] for index in expected]
     code, out, _ = memo("predict", *paths, *model, "--option", "n_views=8")
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 0 and all(row["adapted"] for row in rows)

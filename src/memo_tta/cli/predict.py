@@ -66,10 +66,11 @@ def predict(
     chosen = method_options(method, list(METHODS), config, options, seed)
     robust = entry(load(model, weights), **chosen)
     answers = []
-    with progress(len(images), "image") as advance:
+    with progress("images") as update:
+        update(0, len(images))
         for answer in _answers(robust, images):
-            advance(1)
             answers.append(answer)
+            update(len(answers), len(images))
             if answer.error is not None:
                 click.echo(f"memo: {answer.error}", err=True)
             if as_json:

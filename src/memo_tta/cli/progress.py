@@ -1,53 +1,65 @@
 """How long work shows itself: a bar on a terminal, plain lines elsewhere."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
+from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 SECONDS_BETWEEN_LINES = 10
 
 
+class Update(Protocol):
+    """Says how many of how many are done, and how it goes. The rate counts from the first call on."""
+
+    def __call__(self, done: int, total: int, note: str = "") -> None: ...
+
+
 @contextmanager
-def progress(total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """Gives a function to call with the number of things just done."""
+def progress(units: str) -> Iterator[Update]:
     console = Console(stderr=True)
-    if console.is_terminal:
-        columns = (
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn(f"{unit}s · {{task.fields[rate]}} · left"),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=console, transient=True) as bar:
-            task, started, done = bar.add_task("", total=total, rate=""), monotonic(), 0
+    pace = Pace(units)
+    if not console.is_terminal:
+        yield _lines(console, pace)
+        return
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=None)
 
-            def advance(count: int) -> None:
-                nonlocal done
-                done += count
-                bar.update(task, advance=count, rate=_rate(done, started, unit))
+        def update(done: int, total: int, note: str = "") -> None:
+            bar.update(task, completed=done, total=total, description=f"{pace(done, total)} {note}")
 
-            yield advance
-    else:
-        yield _lines(console, total, unit)
+        yield update
 
 
-def _lines(console: Console, total: int, unit: str) -> Callable[[int], None]:
-    started = last = monotonic()
-    done = 0
+def _lines(console: Console, pace: "Pace") -> Update:
+    last = monotonic()
 
-    def advance(count: int) -> None:
-        nonlocal done, last
-        done += count
+    def update(done: int, total: int, note: str = "") -> None:
+        nonlocal last
+        text = pace(done, total)
         if done < total and monotonic() - last >= SECONDS_BETWEEN_LINES:
             last = monotonic()
-            left = (total - done) * (last - started) / done
-            console.print(f"{done} of {total} {unit}s, {_rate(done, started, unit)}, {left:.0f} s left")
+            console.print(f"{done} of {total} {text} {note}".rstrip(), soft_wrap=True)
 
-    return advance
+    return update
 
 
-def _rate(done: int, started: float, unit: str) -> str:
-    return f"{done / max(monotonic() - started, 1e-9):.1f} {unit}s/s"
+class Pace:
+    """Rate and time left, counted from the first call: work that was resumed was not done now."""
+
+    def __init__(self, units: str):
+        self.units = units
+        self.start: tuple[float, int] | None = None
+
+    def __call__(self, done: int, total: int) -> str:
+        if self.start is None:
+            self.start = monotonic(), done
+        began, before = self.start
+        rate = (done - before) / max(monotonic() - began, 1e-9)
+        if rate <= 0:
+            return self.units
+        left = round((total - done) / rate)
+        return f"{self.units} · {rate:.1f}/s · {left // 60}:{left % 60:02d} left"

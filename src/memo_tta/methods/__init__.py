@@ -12,6 +12,7 @@ from memo_tta.methods.prediction import Prediction
 from memo_tta.methods.source import Source
 from memo_tta.methods.tent import Tent
 from memo_tta.methods.tta import TTA
+from memo_tta.methods.ttt import TTT
 from memo_tta.models.classifier import Classifier
 from memo_tta.registry import Registry
 
@@ -52,6 +53,7 @@ METHODS = Registry(
             Tent,
             {"online": False, "batch_size": 1, "prior_strength": 16},
         ),
+        "ttt": MethodEntry("rotation loss of turned copies; needs a model trained with --joint", TTT),
         "memo": MethodEntry("marginal entropy of the views, all parameters", Memo),
         "memo-pce": MethodEntry(
             "memo with pairwise cross entropy instead", Memo, {"objective": "pairwise_cross_entropy"}

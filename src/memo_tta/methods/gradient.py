@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from memo_tta.errors import ModelError
+from memo_tta.methods.update import UpdateRule
 
 NOT_FINITE = "the loss or its gradient is not finite"
 
@@ -38,6 +39,14 @@ class ViewGradient:
             _add(total, part)
             del part  # as large as the parameters: not to be held through the next chunk
         return total
+
+    def descend(self, loss: Tensor, parameters: Sequence[Tensor], rule: UpdateRule) -> bool:
+        """One step of the rule down the loss; False, and no step, if anything is not finite."""
+        gradients = self.of(loss, parameters)
+        finite = all_finite([loss, *gradients])
+        if finite:
+            rule.step(parameters, gradients)
+        return finite
 
     def _with_graph(self, views: Tensor) -> Tensor:
         logits = self._forward(views)

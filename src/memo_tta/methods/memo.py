@@ -11,7 +11,7 @@ from torch import Tensor
 from memo_tta.errors import ConfigError
 from memo_tta.methods.bn import warn_without_layers
 from memo_tta.methods.episode import episode
-from memo_tta.methods.gradient import NOT_FINITE, ViewGradient, all_finite, forward_in_chunks
+from memo_tta.methods.gradient import NOT_FINITE, ViewGradient, forward_in_chunks
 from memo_tta.methods.method import Batch, Outcome
 from memo_tta.methods.options import UpdateOptions, check_share
 from memo_tta.methods.parameters import choose_parameters
@@ -111,10 +111,8 @@ class Memo(ViewMethod[MemoOptions]):
                     if (reason := self._low_entropy(first_entropy, gradient.logits)) is not None:
                         return Outcome(None, reason=reason, marginal_entropy=first_entropy)
                 loss = self._objective(self._select(gradient.logits))
-                gradients = gradient.of(loss, self._parameters)
-                if not all_finite([loss, *gradients]):
+                if not gradient.descend(loss, self._parameters, rule):
                     return Outcome(None, reason=NOT_FINITE, marginal_entropy=first_entropy)
-                rule.step(self._parameters, gradients)
             logits = self._answer(batch.x, views, statistics)
         if self.options.carry_optimizer:
             self._rule = rule

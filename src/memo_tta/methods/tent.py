@@ -70,11 +70,8 @@ class Tent(Method[TentOptions]):
             rows: list[Tensor] = []
             for _ in range(self.options.steps):
                 gradient = ViewGradient(self.classifier, x, micro_batch=None)
-                loss = conditional_entropy(gradient.logits)
-                gradients = gradient.of(loss, self._parameters)
-                if not all_finite([loss, *gradients]):
+                if not gradient.descend(conditional_entropy(gradient.logits), self._parameters, rule):
                     return refused
-                rule.step(self._parameters, gradients)
                 rows = list(gradient.logits.detach())
             if not self.online:
                 with torch.no_grad():

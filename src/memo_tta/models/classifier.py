@@ -101,12 +101,16 @@ class Classifier:
         """Views in 0..1 as the module takes them; views of other inputs are taken as they are."""
         return views if self.preprocessing is None else self.preprocessing.normalise(views)
 
+    def place(self, x: Tensor) -> Tensor:
+        """x on the module's device and, if it holds floats, in the module's precision."""
+        reference = next((p for p in self.module.parameters() if p.is_floating_point()), None)
+        if reference is None:
+            return x
+        return x.to(reference.device, reference.dtype if x.is_floating_point() else None)
+
     def __call__(self, x: Tensor) -> Tensor:
         """Logits [N, K] of inputs on any device; K counts the classes of the subset."""
-        reference = next((p for p in self.module.parameters() if p.is_floating_point()), None)
-        if reference is not None:
-            x = x.to(reference.device, reference.dtype if x.is_floating_point() else None)
-        logits = _logits(self.module(x))
+        logits = _logits(self.module(self.place(x)))
         if logits.ndim != 2 or len(logits) != len(x) or logits.shape[1] < 2:
             raise ModelError(
                 f"{self.name}: expected logits of shape [{len(x)}, K] with K of at least 2, "

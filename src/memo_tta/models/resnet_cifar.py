@@ -4,7 +4,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 GROUPS = 8
-CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 def _conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
@@ -47,17 +46,24 @@ class ResNet26(nn.Module):
     def __init__(self, num_classes: int = 10):
         super().__init__()
         self.conv1 = _conv3x3(3, 16)
-        self.layer1 = _group(16, 16, stride=1)
-        self.layer2 = _group(16, 32, stride=2)
-        self.layer3 = _group(32, 64, stride=2)
+        self.layer1 = block_group(16, 16, stride=1)
+        self.layer2 = block_group(16, 32, stride=2)
+        self.layer3 = block_group(32, 64, stride=2)
         self.bn = nn.GroupNorm(GROUPS, 64)
         self.fc = nn.Linear(64, num_classes)
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.layer3(self.layer2(self.layer1(self.conv1(x))))
-        x = F.relu(self.bn(x), inplace=True)
+    def trunk(self, x: Tensor) -> Tensor:
+        """Features before the last group of blocks."""
+        return self.layer2(self.layer1(self.conv1(x)))
+
+    def branch(self, trunk: Tensor) -> Tensor:
+        """Logits from the trunk's features."""
+        x = F.relu(self.bn(self.layer3(trunk)), inplace=True)
         return self.fc(x.mean(dim=(2, 3)))
 
+    def forward(self, x: Tensor) -> Tensor:
+        return self.branch(self.trunk(x))
 
-def _group(inputs: int, outputs: int, stride: int) -> nn.Sequential:
+
+def block_group(inputs: int, outputs: int, stride: int) -> nn.Sequential:
     return nn.Sequential(Block(inputs, outputs, stride), *(Block(outputs, outputs, 1) for _ in range(3)))

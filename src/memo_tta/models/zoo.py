@@ -3,23 +3,19 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from memo_tta.class_lists import class_list
 from memo_tta.errors import CheckpointError
 from memo_tta.models.checkpoint import load_weights
 from memo_tta.models.classifier import Classifier
 from memo_tta.models.resnet import resnet18, resnet50
-from memo_tta.models.resnet_cifar import CIFAR10, ResNet26
+from memo_tta.models.resnet_cifar import ResNet26
+from memo_tta.models.rotation import JointResNet26
 from memo_tta.registry import Registry
-
-
-def imagenet_labels() -> tuple[str, ...]:
-    text = files("memo_tta").joinpath("data/class_lists/imagenet.txt").read_text("utf-8")
-    return tuple(text.splitlines())
 
 
 @dataclass(frozen=True)
@@ -28,14 +24,15 @@ class ZooEntry:
 
     about: str
     build: Callable[[], nn.Module]
-    labels: Callable[[], tuple[str, ...]]
+    classes: str  # the name of its class list
     preprocessing: Mapping[str, Any]
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 CIFAR = {"size": 32, "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 IMAGENET = {"size": 224, "resize": 256, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-imagenet_resnet = partial(ZooEntry, labels=imagenet_labels, preprocessing=IMAGENET)
+imagenet_resnet = partial(ZooEntry, classes="imagenet", preprocessing=IMAGENET)
+CIFAR_SETTINGS = {"optimizer": "sgd", "lr": 0.005, "n_views": 32, "prior_strength": None}
 RESNET_SETTINGS = {"optimizer": "sgd", "lr": 0.00025, "n_views": 64, "prior_strength": 16}
 
 ZOO = Registry(
@@ -44,9 +41,16 @@ ZOO = Registry(
         "resnet26": ZooEntry(
             "ResNet-26 with group norm, CIFAR-10 (the paper's)",
             ResNet26,
-            lambda: CIFAR10,
+            "cifar10",
             CIFAR,
-            {"optimizer": "sgd", "lr": 0.005, "n_views": 32, "prior_strength": None},
+            CIFAR_SETTINGS,
+        ),
+        "resnet26-joint": ZooEntry(
+            "the same with TTT's rotation head",
+            JointResNet26,
+            "cifar10",
+            CIFAR,
+            CIFAR_SETTINGS,
         ),
         "resnet18": imagenet_resnet(
             "ResNet-18, ImageNet, torchvision's keys", resnet18, settings=RESNET_SETTINGS
@@ -68,4 +72,6 @@ def load(spec: str, weights: str | Path | None = None) -> Classifier:
         )
     module = entry.build()
     load_weights(module, weights)
-    return Classifier(module.eval(), labels=entry.labels(), settings=entry.settings, **entry.preprocessing)
+    return Classifier(
+        module.eval(), labels=class_list(entry.classes), settings=entry.settings, **entry.preprocessing
+    )

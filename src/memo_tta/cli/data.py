@@ -1,0 +1,53 @@
+"""`memo data get`: a data set on disk, verified."""
+
+from pathlib import Path
+
+import click
+
+from memo_tta.cli.progress import progress
+
+MEGABYTE = 1_000_000
+
+
+@click.group()
+def data() -> None:
+    """Get data sets. They go to $MEMO_DATA, by default ~/.cache/memo-tta.
+
+    \b
+    Example: memo data get cifar10
+    """
+
+
+@data.command(epilog="Example: memo data get cifar10 --from cifar-10-python.tar.gz")
+@click.argument("name")
+@click.option(
+    "--from", "archive", type=click.Path(path_type=Path), help="Use this archive, download nothing."
+)
+def get(name: str, archive: Path | None) -> None:
+    """Download, verify and unpack the data set NAME (cifar10).
+
+    A download that was cut off goes on where it stopped. Nothing is used before its checksum is right.
+    """
+    from memo_tta.data import cifar
+    from memo_tta.data.catalog import FETCHABLE
+    from memo_tta.data.dataset import data_folder
+    from memo_tta.data.sources import cifar10_archive
+    from memo_tta.registry import unknown_name
+
+    if name not in FETCHABLE:
+        raise unknown_name("data set", name, FETCHABLE)
+    folder = data_folder() / name
+    if folder.exists():
+        click.echo(f"{name}: already in {folder} (delete that folder to get it anew)")
+        return
+    if archive is not None:
+        cifar.unpack(archive, folder)
+    else:
+        with progress("MB") as update:
+
+            def report(have: int, total: int | None) -> None:
+                update(have // MEGABYTE, (total or have) // MEGABYTE)
+
+            with cifar10_archive(data_folder() / "downloads", report) as fetched:
+                cifar.unpack(fetched, folder)
+    click.echo(f"{name}: {folder}")

@@ -1,0 +1,35 @@
+"""Files that appear whole or not at all."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Gives a path to write to; it becomes `path` when the block ends well, and vanishes otherwise."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield part
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Gives a folder to fill; it becomes `path`, which must not exist yet, when the block ends well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        yield part
+        part.chmod(0o755)
+        part.rename(path)
+    finally:
+        rmtree(part, ignore_errors=True)

@@ -1,0 +1,42 @@
+"""What a finished run leaves behind: the weights, and what is known about them."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from memo_tta.data.dataset import Dataset
+from memo_tta.files import whole_file
+
+WEIGHTS, METRICS = "weights.safetensors", "metrics.json"
+
+
+def finish(model: nn.Module, test: Dataset, out: Path, recipe: dict[str, Any]) -> dict[str, Any]:
+    """Write the weights and, beside them, the recipe and the error on the test images."""
+    facts = {
+        "test_error": round(error_percent(model, test), 2),
+        "test_images": len(test),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "recipe": recipe,
+        "torch": torch.__version__,
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+    with whole_file(out / WEIGHTS) as part:
+        save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, part)
+    with whole_file(out / METRICS) as part:
+        part.write_text(json.dumps(facts, indent=2) + "\n")
+    return facts
+
+
+@torch.no_grad()
+def error_percent(model: nn.Module, data: Dataset, batch_size: int = 500) -> float:
+    wrong = 0
+    for start in range(0, len(data), batch_size):
+        part = slice(start, start + batch_size)
+        images = torch.from_numpy(data.x[part].transpose(0, 3, 1, 2).copy()).float() / 127.5 - 1
+        wrong += int((model(images).argmax(1) != torch.from_numpy(data.y[part].astype("int64"))).sum())
+    return 100 * wrong / len(data)

@@ -1,0 +1,170 @@
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from scipy import stats
+
+from memo_tta.data.dataset import Dataset
+from memo_tta.errors import ConfigError, DataError
+from memo_tta.models.rotation import JointResNet26, turn
+from memo_tta.models.zoo import load
+from memo_tta.seeding import sample_rng
+from memo_tta.training.loop import STATE, Recipe, batches, crop_and_flip, one_cycle, train
+from memo_tta.training.result import METRICS, WEIGHTS, error_percent, finish
+
+SMALL = {"epochs": 2, "batch_size": 8}
+
+
+def images(n: int = 24) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 256, (n, 32, 32, 3), dtype=np.uint8), rng.integers(0, 10, n).astype(np.uint8)
+
+
+def ignore(_):
+    pass
+
+
+class Stop(Exception):
+    pass
+
+
+def stop_at(step):
+    def report(now):
+        if now.step == step:
+            raise Stop
+
+    return report
+
+
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("step", [2, 4, 5])
+def test_a_run_that_was_stopped_ends_with_the_same_weights(tmp_path, joint, step):
+    recipe = Recipe(joint=joint, **SMALL)
+    unbroken = train(*images(), tmp_path / "a", recipe, ignore)
+    with pytest.raises(Stop):
+        train(*images(), tmp_path / "b", recipe, stop_at(step))
+    resumed = train(*images(), tmp_path / "b", recipe, ignore)
+    for name, value in unbroken.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[name]), name
+    assert isinstance(resumed, JointResNet26) == joint
+
+
+KILLED = """
+import sys, numpy as np, torch
+from pathlib import Path
+from memo_tta.training.loop import Recipe, train
+torch.set_num_threads(1)
+data = np.load(sys.argv[1])
+train(data["x"], data["y"], Path(sys.argv[2]), Recipe(epochs=3, batch_size=8),
+      lambda now: print(now.step, flush=True))
+"""
+
+
+def run_killed(data, out, after_step: int) -> None:
+    words = [sys.executable, "-c", KILLED, str(data), str(out)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            if int(line) == after_step:
+                process.send_signal(signal.SIGKILL)
+
+
+def test_sigkill_in_the_middle_of_an_epoch(tmp_path):
+    x, y = images()
+    np.savez(tmp_path / "data.npz", x=x, y=y)
+    unbroken = train(x, y, tmp_path / "a", Recipe(epochs=3, batch_size=8), ignore)
+    for step in (2, 5, 8):
+        run_killed(tmp_path / "data.npz", tmp_path / "b", step)
+        assert [p.name for p in (tmp_path / "b").glob("*")] in ([], [STATE])
+    assert load_file(tmp_path / "b" / STATE)
+    resumed = train(x, y, tmp_path / "b", Recipe(epochs=3, batch_size=8), ignore)
+    for name, value in unbroken.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[name]), name
+
+
+def test_training_learns(tmp_path):
+    y = np.arange(16, dtype=np.uint8) % 2
+    x = np.broadcast_to((40 + 180 * y)[:, None, None, None], (16, 32, 32, 3)).copy()  # dark and bright
+    seen = []
+    train(x, y, tmp_path, Recipe(epochs=25, batch_size=16, lr=0.05), seen.append)
+    assert seen[0].loss > 1.5 and seen[-1].loss < 0.1 and seen[-1].accuracy == 1
+    assert seen[-1].step == seen[-1].steps == 25
+
+
+def test_a_run_of_another_recipe_is_not_continued(tmp_path):
+    train(*images(), tmp_path, Recipe(**SMALL), ignore)
+    with pytest.raises(ConfigError, match="is of another recipe"):
+        train(*images(), tmp_path, Recipe(**SMALL, seed=1), ignore)
+
+
+@pytest.mark.parametrize("options", [{"epochs": 0}, {"batch_size": 0}, {"lr": 0}])
+def test_recipes_that_cannot_work(options):
+    with pytest.raises(ConfigError, match="at least 1"):
+        Recipe(**options)
+
+
+def test_too_few_images(tmp_path):
+    with pytest.raises(DataError, match="4 images do not fill one batch of 8"):
+        train(*images(4), tmp_path, Recipe(**SMALL), ignore)
+
+
+def test_the_rate_rises_and_falls_to_zero():
+    rates = [one_cycle(done / 1000) for done in range(1001)]
+    assert rates[0] == 0 and rates[-1] == 0 and max(rates) == pytest.approx(1, abs=0.01)
+    assert np.diff(np.sign(np.diff(rates))).nonzero()[0].size == 1
+
+
+def test_crops_are_windows_of_the_padded_image_or_its_mirror():
+    x, _ = images(200)
+    for image, crop in zip(x, crop_and_flip(x, sample_rng(0, "crops")), strict=True):
+        padded = np.zeros((40, 40, 3), np.uint8)
+        padded[4:36, 4:36] = image
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (32, 32), axis=(0, 1))
+        wanted = {crop.tobytes(), crop[:, ::-1].tobytes()}
+        assert any(windows[i, j].transpose(1, 2, 0).tobytes() in wanted for i in range(9) for j in range(9))
+
+
+def test_crops_and_flips_are_uniform():
+    marked = np.zeros((4000, 32, 32, 3), np.uint8)
+    marked[:, 15, 15], marked[:, 15, 18] = 1, 2
+    crops = crop_and_flip(marked, sample_rng(0, "uniform"))[..., 0]
+    rows, first = np.array([np.argwhere(crop == 1)[0] for crop in crops]).T
+    _, second = np.array([np.argwhere(crop == 2)[0] for crop in crops]).T
+    flipped = first > second
+    columns = np.where(flipped, 31 - first, first)
+    assert stats.chisquare(np.bincount(rows - 11, minlength=9)).pvalue > 1e-3
+    assert stats.chisquare(np.bincount(columns - 11, minlength=9)).pvalue > 1e-3
+    assert stats.binomtest(int(flipped.sum()), 4000).pvalue > 1e-3
+
+
+def test_an_epoch_visits_every_image_once():
+    x, y = images(24)
+    x[:] = np.arange(24, dtype=np.uint8)[:, None, None, None]
+    seen = torch.cat([((b + 1) * 127.5).amax(dim=(1, 2, 3)) for b, _ in batches(x, y, 8, sample_rng(0, 0))])
+    assert sorted(seen.round().int().tolist()) == list(range(24))
+
+
+def test_turns_are_right_angles_counter_clockwise():
+    picture = torch.arange(4.0).reshape(1, 1, 2, 2).repeat(4, 3, 1, 1)
+    turned = turn(picture, torch.arange(4))
+    for count in range(4):
+        np.testing.assert_array_equal(turned[count, 0], np.rot90(picture[0, 0].numpy(), count))
+
+
+def test_the_result_is_written_whole_and_loads_by_name(tmp_path):
+    x, y = images()
+    model = train(x, y, tmp_path, Recipe(joint=True, **SMALL), ignore)
+    test = Dataset("test", x, y, list("abcdefghij"))
+    facts = finish(model, test, tmp_path, {"joint": True})
+    assert json.loads((tmp_path / METRICS).read_text()) == facts
+    classifier = load("resnet26-joint", weights=tmp_path / WEIGHTS)
+    with torch.no_grad():
+        logits = classifier(torch.stack([classifier.point(image).x for image in x]))
+    assert facts["test_error"] == round(100 * float((logits.argmax(1).numpy() != y).mean()), 2)
+    assert facts["test_error"] == round(error_percent(model, test, batch_size=5), 2)
+    assert time.strptime(facts["date"], "%Y-%m-%d")
