@@ -11,6 +11,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from memo_tta.models.resnet_cifar import ResNet26
+
 ROOT = Path(__file__).parent.parent
 
 settings.register_profile("default", deadline=None, max_examples=25)
@@ -72,3 +74,13 @@ def reference() -> ReferenceData:
     if not root.is_dir():
         pytest.skip("no reference data: set MEMO_TEST_DATA to its folder")
     return ReferenceData(root)
+
+
+@pytest.fixture(scope="session")
+def weights(tmp_path_factory) -> Path:
+    """A file with random weights of ResNet-26."""
+    path = tmp_path_factory.mktemp("weights") / "random.npz"
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        np.savez(path, **{key: value.numpy() for key, value in ResNet26().state_dict().items()})
+    return path

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from memo_tta.class_lists import class_list
-from memo_tta.cli import main
+from memo_tta.cli import COMMANDS, main
 from memo_tta.models.resnet_cifar import ResNet26
 
 
@@ -25,15 +24,6 @@ def memo(capsys):
         return stopped.value.code, captured.out, captured.err
 
     return run
-
-
-@pytest.fixture(scope="session")
-def weights(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("weights") / "random.npz"
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        np.savez(path, **{key: value.numpy() for key, value in ResNet26().state_dict().items()})
-    return path
 
 
 @pytest.fixture
@@ -56,7 +46,7 @@ def test_version_help_and_unknown_command(memo):
     assert memo("predict")[0] == 2
 
 
-@pytest.mark.parametrize("command", ["predict", "methods", "models", "bench"])
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "data"])
 def test_every_command_explains_itself_with_an_example(memo, command):
     code, out, _ = memo(command, "--help")
     assert code == 0 and f"Example: memo {command}" in " ".join(out.split())

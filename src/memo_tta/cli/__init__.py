@@ -17,6 +17,7 @@ INTERRUPTED = 130
 
 # Command name → module that holds it as a function of that name, and what `memo --help` says.
 COMMANDS = {
+    "demo": ("memo_tta.cli.demo", "See it work on the embedded images."),
     "predict": ("memo_tta.cli.predict", "Predict images, adapting the model to each."),
     "methods": ("memo_tta.cli.listing", "List the methods, or the options of one."),
     "models": ("memo_tta.cli.listing", "List the models that have a name."),

@@ -21,6 +21,7 @@ class ViewGradient:
     """
 
     def __init__(self, forward: Forward, views: Tensor, micro_batch: int | None):
+        self.views = views
         self._forward = forward
         self._chunks = views.split(micro_batch or len(views))
         if len(self._chunks) == 1:

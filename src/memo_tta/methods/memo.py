@@ -9,15 +9,17 @@ import torch
 from torch import Tensor
 
 from memo_tta.errors import ConfigError
+from memo_tta.image import ImageLike
 from memo_tta.methods.bn import warn_without_layers
 from memo_tta.methods.episode import episode
 from memo_tta.methods.gradient import NOT_FINITE, ViewGradient, forward_in_chunks
 from memo_tta.methods.method import Batch, Outcome
 from memo_tta.methods.options import UpdateOptions, check_share
 from memo_tta.methods.parameters import choose_parameters
+from memo_tta.methods.prediction import Prediction
 from memo_tta.methods.viewing import DrawViews, ViewMethod, ViewOptions
 from memo_tta.models.batchnorm import MixedStatistics, mixed_statistics
-from memo_tta.models.classifier import Classifier
+from memo_tta.models.classifier import Classifier, Point
 from memo_tta.objectives import (
     OBJECTIVES,
     entropy,
@@ -26,6 +28,7 @@ from memo_tta.objectives import (
     marginal_log_probabilities,
 )
 from memo_tta.registry import unknown_name
+from memo_tta.seeding import SampleId
 
 PREDICT = ("point", "marginal")
 
@@ -63,6 +66,16 @@ class MemoOptions(UpdateOptions, ViewOptions):
         return views if self.select is None else max(1, round(self.select * views))
 
 
+@dataclass(frozen=True)
+class Explanation:
+    """A prediction, and what the model says of each view before and after adapting to all of them."""
+
+    prediction: Prediction
+    views: Tensor  # as the module takes them, [B, ...]
+    before: list[Prediction]
+    after: list[Prediction]
+
+
 class Memo(ViewMethod[MemoOptions]):
     """Adapts to one point, predicts, and leaves the model as it was.
 
@@ -91,32 +104,53 @@ class Memo(ViewMethod[MemoOptions]):
     def reset(self) -> None:
         self._rule = self.options.update_rule()
 
+    def explain(self, image: ImageLike | Tensor | Point, *, sample_id: SampleId | None = None) -> Explanation:
+        """Predict, and keep the views of the last step with the model's answers to them.
+
+        A point that is not adapted to (see `reason`) has none.
+        """
+        batch = self._batch([self.classifier.point(image)], [sample_id])
+        seen: list[Tensor] = []
+        outcome = self._run_point(batch, lambda: self._draw(batch.points[0], batch.rngs[0]), seen)
+        (prediction,) = self._predictions(batch, [outcome])
+        views, before, after = seen or (batch.x[:0], [], [])
+        labels = self.classifier.labels
+        answers = ([Prediction(row.cpu(), labels) for row in rows] for rows in (before, after))
+        return Explanation(prediction, views, *answers)
+
     def run_point(self, batch: Batch, draw: DrawViews) -> Outcome:
+        return self._run_point(batch, draw, None)
+
+    def _run_point(self, batch: Batch, draw: DrawViews, seen: list[Tensor] | None) -> Outcome:
         if (reason := self._sure_already(batch)) is not None:
             return Outcome(None, reason=reason)
         module, rule = self.classifier.module, self._rule.copy()
-        first_entropy = None
         with (
             episode(module, self._parameters),
             mixed_statistics(module, self.options.prior_strength) as statistics,
         ):
-            views = draw()
+            look = self._look(draw, batch.x, statistics)
+            first_entropy = _number(marginal_entropy(look.logits.detach()))
+            if (reason := self._low_entropy(first_entropy, look.logits)) is not None:
+                return Outcome(None, reason=reason, marginal_entropy=first_entropy)
             for step in range(self.options.steps):
                 if step > 0:
-                    views = draw()
-                self._settle_statistics(statistics, batch.x)
-                gradient = ViewGradient(self.classifier, views, self.options.micro_batch)
-                if step == 0:
-                    first_entropy = _number(marginal_entropy(gradient.logits.detach()))
-                    if (reason := self._low_entropy(first_entropy, gradient.logits)) is not None:
-                        return Outcome(None, reason=reason, marginal_entropy=first_entropy)
-                loss = self._objective(self._select(gradient.logits))
-                if not gradient.descend(loss, self._parameters, rule):
+                    look = self._look(draw, batch.x, statistics)
+                loss = self._objective(self._select(look.logits))
+                if not look.descend(loss, self._parameters, rule):
                     return Outcome(None, reason=NOT_FINITE, marginal_entropy=first_entropy)
-            logits = self._answer(batch.x, views, statistics)
+            logits = self._answer(batch.x, look.views, statistics)
+            if seen is not None:
+                after = forward_in_chunks(self.classifier, look.views, self.options.micro_batch)
+                seen += [look.views, look.logits.detach(), after]
         if self.options.carry_optimizer:
             self._rule = rule
         return Outcome(logits, adapted=True, marginal_entropy=first_entropy)
+
+    def _look(self, draw: DrawViews, x: Tensor, statistics: MixedStatistics) -> ViewGradient:
+        """Draw views and see what the model says of them."""
+        self._settle_statistics(statistics, x)
+        return ViewGradient(self.classifier, draw(), self.options.micro_batch)
 
     def _sure_already(self, batch: Batch) -> str | None:
         limit = self.options.skip_confidence

@@ -1,0 +1,89 @@
+"""`memo demo`: the embedded model on the embedded images, as a table, a page and pictures."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+from memo_tta.cli.progress import progress
+
+if TYPE_CHECKING:
+    from memo_tta.evaluation.runner import Record
+    from memo_tta.methods import Memo
+    from memo_tta.report.html import Figure
+
+POINTS = 50  # images per shift: about a minute on two cores
+SHOWN_VIEWS = 7
+METHODS = ("source", "tta", "memo")
+
+
+@click.command(epilog="Example: memo demo --weights resnet26.safetensors --out demo")
+@click.option("--weights", required=True, type=click.Path(path_type=Path), help="Weights of ResNet-26.")
+@click.option("--out", default=Path("demo"), type=click.Path(path_type=Path), help="Folder of the page.")
+@click.option("--points", default=POINTS, show_default=True, type=click.IntRange(1, 500))
+def demo(weights: Path, out: Path, points: int) -> None:
+    """See it work: source, tta and memo on clean, noisy, blurred and low-contrast CIFAR-10 images.
+
+    Prints a table, and writes a page and pictures of views with the model's answers before and after.
+    """
+    from memo_tta.data.sample_images import SHIFTS, load_sample, shifted
+    from memo_tta.evaluation.runner import balanced, run, summarise
+    from memo_tta.files import whole_file
+    from memo_tta.methods import METHODS as TABLE
+    from memo_tta.models.zoo import load
+    from memo_tta.report.html import demo_page
+    from memo_tta.report.table import summary_table
+
+    classifier = load("resnet26", weights)
+    methods = {name: TABLE[name](classifier) for name in METHODS}
+    sample = balanced(load_sample(), points)
+    sets = [shifted(sample, name) for name in SHIFTS]
+    records: list[Record] = []
+    with progress("images") as update:
+        for images in sets:
+            for record in run(images, methods):
+                records.append(record)
+                update(len(records) // len(methods), len(sets) * points)
+    rows = summarise(records)
+    console = Console()
+    console.print(summary_table(rows))
+    robust: Any = methods["memo"]
+    figures = [figure for images in sets[1:] for figure in _figures(robust, images, records)]
+    for index, figure in enumerate(figures):
+        with whole_file(out / f"views-{index + 1}.png") as part:
+            figure.picture.save(part, "PNG")
+    facts = f"{points} images per row, seed 0. Made by: memo demo --points {points}"
+    with whole_file(out / "index.html") as part:
+        part.write_text(demo_page(rows, figures, facts), "utf-8")
+    done = f"\nThe page: {out / 'index.html'}, with {len(figures)} pictures beside it. Try next:"
+    console.print(done, soft_wrap=True)
+    for line in (
+        f"memo predict YOUR.png --model resnet26 --weights {weights}",
+        "memo methods memo",
+        "memo bench --only adaptation",
+    ):
+        console.print(f"  {line}", highlight=False, soft_wrap=True)
+
+
+def _figures(robust: "Memo", images: Any, records: "list[Record]") -> "list[Figure]":
+    """For one shift: the first point that memo set right, or, if there is none, its first point."""
+    from memo_tta.report.html import Figure
+    from memo_tta.report.panel import view_panel
+
+    mine = [r for r in records if r.dataset == images.name and r.method == "memo"]
+    helped = [r for r in mine if r.right and r.prediction.source.index != r.label]
+    record = (helped or mine)[0]
+    explanation = robust.explain(images.x[record.sample], sample_id=record.sample)
+    if not explanation.before:
+        return []
+    preprocessing = robust.classifier.preprocessing
+    assert preprocessing is not None
+    views = [preprocessing.denormalise(view) for view in explanation.views[:SHOWN_VIEWS]]
+    panel = view_panel(
+        [images.x[record.sample], *views],
+        [explanation.prediction.source, *explanation.before[:SHOWN_VIEWS]],
+        [explanation.prediction, *explanation.after[:SHOWN_VIEWS]],
+        truth=images.labels[record.label],
+    )
+    return [Figure(panel, f"{images.name}: a {images.labels[record.label]}")]

@@ -1,0 +1,1 @@
+"""Evaluation: the one place where labels meet predictions."""

@@ -1,0 +1,1 @@
+"""Reports: tables, pictures and pages for people."""

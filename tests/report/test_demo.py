@@ -1,0 +1,100 @@
+"""The demo: pictures, page and command, on random weights."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from memo_tta.cli import main
+from memo_tta.data.sample_images import SHIFTS, load_sample, shifted
+from memo_tta.evaluation.runner import Summary
+from memo_tta.methods import Memo, Prediction
+from memo_tta.report.html import Figure, demo_page
+from memo_tta.report.panel import RIGHT, WRONG, view_panel
+from memo_tta.report.table import summary_table
+from tests.nets import build_classifier, pictures
+
+ROWS = [
+    Summary("noise", "source", 100, 0.54, 0.44, 0.63, 0.007),
+    Summary("noise", "memo", 100, 0.5, 0.4, 0.6, 0.18),
+    Summary("<b>", "source", 100, 0.1, 0.05, 0.2, 0.007),
+]
+
+
+def answer(label: str) -> Prediction:
+    return Prediction(torch.tensor([5.0 * (label == name) for name in "abc"]), tuple("abc"))
+
+
+def test_sample_images_are_balanced_and_those_of_the_test_set(reference):
+    sample = load_sample()
+    assert sample.x.shape == (500, 32, 32, 3) and np.bincount(sample.y).tolist() == [50] * 10
+    first = reference.arrays("resnet26_gn_real")
+    np.testing.assert_array_equal(sample.x[:16], first["images"])
+    assert sample.y[:16].tolist() == first["labels"].tolist()
+
+
+@pytest.mark.parametrize("name", SHIFTS)
+def test_shifts_change_the_pixels_and_nothing_else(name):
+    sample = load_sample()
+    spoilt = shifted(sample, name)
+    assert spoilt.name == name and spoilt.x.dtype == np.uint8 and (spoilt.y == sample.y).all()
+    np.testing.assert_array_equal(spoilt.x, shifted(sample, name).x)
+    difference = spoilt.x.astype(float) - sample.x
+    if name == "clean":
+        assert not difference.any()
+    elif name == "noise":
+        inside = (sample.x > 100) & (sample.x < 155)  # far from being clipped
+        assert difference[inside].std() == pytest.approx(25.5, rel=0.02)
+    else:
+        assert spoilt.x.std(axis=(1, 2)).mean() < 0.95 * sample.x.std(axis=(1, 2)).mean()
+
+
+def test_explanation_holds_the_views_and_both_answers():
+    robust = Memo(build_classifier("group-norm"), n_views=5, lr=0.05)
+    image = pictures(1)[0]
+    seen = robust.explain(image, sample_id=3)
+    plain = robust.predict(image, sample_id=3)
+    assert torch.equal(seen.prediction.logits, plain.logits)
+    with torch.no_grad():
+        logits = robust.classifier.module.eval()(seen.views)
+    torch.testing.assert_close(torch.stack([p.logits for p in seen.before]), logits)
+    assert len(seen.after) == 5
+    assert not torch.allclose(seen.after[0].logits, seen.before[0].logits)
+    skipped = Memo(build_classifier("group-norm"), skip_confidence=1e-6).explain(image)
+    assert not skipped.before and not len(skipped.views) and not skipped.prediction.adapted
+
+
+def test_a_panel_marks_right_and_wrong_answers():
+    before, after = [answer("a"), answer("b")], [answer("b"), answer("b")]
+    panel = view_panel(pictures(2), before, after, truth="b")
+    pixels = np.asarray(panel)
+    left, right = 110 + 10 + 48, 110 + 10 + 106 + 48  # centres of the two columns
+    top_edges, bottom_edges = pixels[8], pixels[8 + 96 + 34 + 10]
+    assert tuple(top_edges[left]) == WRONG and tuple(top_edges[right]) == RIGHT
+    assert tuple(bottom_edges[left]) == RIGHT and tuple(bottom_edges[right]) == RIGHT
+
+
+def test_the_page_needs_nothing_from_outside():
+    figure = Figure(view_panel(pictures(1), [answer("a")], [answer("b")], "b"), "a <noisy> b")
+    page = demo_page(ROWS, [figure], "made by hand")
+    assert "54.0 %" in page and "-4.0" in page and "made by hand" in page
+    assert "&lt;noisy&gt;" in page and "&lt;b&gt;" in page and "<b>" not in page
+    assert not re.findall(r"(?:src|href)=\"(?!data:)", page) and "$" not in page
+
+
+def test_the_table_names_a_data_set_once():
+    table = summary_table(ROWS)
+    assert list(table.columns[0].cells) == ["noise", "", "<b>"]
+    assert list(table.columns[4].cells) == ["", "[green]-4.0[/]", ""]
+
+
+def test_the_command_prints_a_table_and_writes_the_page(weights, tmp_path, capsys):
+    out = tmp_path / "demo"
+    with pytest.raises(SystemExit) as stopped:
+        main(["demo", "--weights", str(weights), "--out", str(out), "--points", "2"])
+    text = capsys.readouterr().out
+    assert stopped.value.code == 0
+    assert all(word in text for word in ("low contrast", "memo", "index.html", "Try next", "memo predict"))
+    names = sorted(path.name for path in out.iterdir())
+    assert names == ["index.html", "views-1.png", "views-2.png", "views-3.png"]
