@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from memo_tta.cli import main
+from memo_tta.cli.demo import _telling
 from memo_tta.data.sample_images import SHIFTS, load_sample, shifted
-from memo_tta.evaluation.runner import Summary
+from memo_tta.evaluation.runner import Record, Summary
 from memo_tta.methods import Memo, Prediction
 from memo_tta.report.html import Figure, demo_page
 from memo_tta.report.panel import RIGHT, WRONG, view_panel
@@ -96,5 +97,27 @@ def test_the_command_prints_a_table_and_writes_the_page(weights, tmp_path, capsy
     text = capsys.readouterr().out
     assert stopped.value.code == 0
     assert all(word in text for word in ("low contrast", "memo", "index.html", "Try next", "memo predict"))
-    names = sorted(path.name for path in out.iterdir())
-    assert names == ["index.html", "views-1.png", "views-2.png", "views-3.png"]
+    assert "<table>" in (out / "index.html").read_text("utf-8")
+
+
+def record(
+    dataset: str, sample: int, before: str, after: str, truth: str = "a", method: str = "memo"
+) -> Record:
+    logits = [torch.tensor([5.0 * (label == name) for name in "abc"]) for label in (before, after)]
+    source = Prediction(logits[0], tuple("abc"))
+    prediction = Prediction(logits[1], tuple("abc"), adapted=True, before=source)
+    return Record(dataset, sample, method, "abc".index(truth), prediction, 0.1)
+
+
+def test_pictures_show_what_was_helped_and_what_was_hurt():
+    records = [
+        record("noise", 0, "a", "a"),
+        record("noise", 1, "b", "a", method="tta"),
+        record("noise", 2, "b", "a"),
+        record("noise", 3, "c", "a"),
+        record("blur", 4, "a", "b"),
+        record("blur", 5, "c", "a"),
+        record("blur", 6, "a", "c"),
+    ]
+    chosen = [(verdict, r.dataset, r.sample) for verdict, r in _telling(records)]
+    assert chosen == [("set right", "blur", 5), ("set right", "noise", 2), ("made wrong", "blur", 4)]

@@ -1,7 +1,7 @@
 """`memo demo`: the embedded model on the embedded images, as a table, a page and pictures."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -9,6 +9,7 @@ from rich.console import Console
 from memo_tta.cli.progress import progress
 
 if TYPE_CHECKING:
+    from memo_tta.data.dataset import Dataset
     from memo_tta.evaluation.runner import Record
     from memo_tta.methods import Memo
     from memo_tta.report.html import Figure
@@ -31,6 +32,7 @@ def demo(weights: Path, out: Path, points: int) -> None:
     from memo_tta.evaluation.runner import balanced, run, summarise
     from memo_tta.files import whole_file
     from memo_tta.methods import METHODS as TABLE
+    from memo_tta.methods import Memo
     from memo_tta.models.zoo import load
     from memo_tta.report.html import demo_page
     from memo_tta.report.table import summary_table
@@ -48,8 +50,9 @@ def demo(weights: Path, out: Path, points: int) -> None:
     rows = summarise(records)
     console = Console()
     console.print(summary_table(rows))
-    robust: Any = methods["memo"]
-    figures = [figure for images in sets[1:] for figure in _figures(robust, images, records)]
+    robust = Memo(classifier)
+    by_name = {images.name: images for images in sets}
+    figures = [_figure(robust, by_name[r.dataset], r, verdict) for verdict, r in _telling(records)]
     for index, figure in enumerate(figures):
         with whole_file(out / f"views-{index + 1}.png") as part:
             figure.picture.save(part, "PNG")
@@ -66,24 +69,25 @@ def demo(weights: Path, out: Path, points: int) -> None:
         console.print(f"  {line}", highlight=False, soft_wrap=True)
 
 
-def _figures(robust: "Memo", images: Any, records: "list[Record]") -> "list[Figure]":
-    """For one shift: the first point that memo set right, or, if there is none, its first point."""
+def _telling(records: "list[Record]") -> "list[tuple[str, Record]]":
+    """The first point of each shift that memo set right, and the first of all that it made wrong."""
+    memo = [r for r in records if r.method == "memo" and r.prediction.adapted]
+    helped = {r.dataset: r for r in reversed(memo) if r.right and r.prediction.source.index != r.label}
+    hurt = [r for r in memo if not r.right and r.prediction.source.index == r.label]
+    chosen = [("set right", helped[name]) for name in sorted(helped)]
+    return chosen + [("made wrong", r) for r in hurt[:1]]
+
+
+def _figure(robust: "Memo", images: "Dataset", record: "Record", verdict: str) -> "Figure":
     from memo_tta.report.html import Figure
     from memo_tta.report.panel import view_panel
 
-    mine = [r for r in records if r.dataset == images.name and r.method == "memo"]
-    helped = [r for r in mine if r.right and r.prediction.source.index != r.label]
-    record = (helped or mine)[0]
-    explanation = robust.explain(images.x[record.sample], sample_id=record.sample)
-    if not explanation.before:
-        return []
-    preprocessing = robust.classifier.preprocessing
-    assert preprocessing is not None
-    views = [preprocessing.denormalise(view) for view in explanation.views[:SHOWN_VIEWS]]
+    seen = robust.explain(images.x[record.sample], sample_id=record.sample)
+    truth = images.labels[record.label]
     panel = view_panel(
-        [images.x[record.sample], *views],
-        [explanation.prediction.source, *explanation.before[:SHOWN_VIEWS]],
-        [explanation.prediction, *explanation.after[:SHOWN_VIEWS]],
-        truth=images.labels[record.label],
+        [images.x[record.sample], *robust.classifier.pictures(seen.views[:SHOWN_VIEWS])],
+        [seen.prediction.source, *seen.before[:SHOWN_VIEWS]],
+        [seen.prediction, *seen.after[:SHOWN_VIEWS]],
+        truth,
     )
-    return [Figure(panel, f"{images.name}: a {images.labels[record.label]}")]
+    return Figure(panel, f"{images.name}, {verdict} (true class: {truth})")

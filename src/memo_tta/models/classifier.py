@@ -101,6 +101,12 @@ class Classifier:
         """Views in 0..1 as the module takes them; views of other inputs are taken as they are."""
         return views if self.preprocessing is None else self.preprocessing.normalise(views)
 
+    def pictures(self, views: Tensor) -> list[np.ndarray]:
+        """Normalised views as uint8 (height, width, 3) images, to look at."""
+        if self.preprocessing is None:
+            raise ConfigError("Classifier: only views of images can be shown")
+        return [self.preprocessing.denormalise(view) for view in views]
+
     def place(self, x: Tensor) -> Tensor:
         """x on the module's device and, if it holds floats, in the module's precision."""
         reference = next((p for p in self.module.parameters() if p.is_floating_point()), None)

@@ -1,0 +1,41 @@
+"""The demo's page as a person sees it, in Chromium; skipped where there is no browser."""
+
+import shutil
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from memo_tta.cli import main
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+
+
+@pytest.fixture
+def page():
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser.new_page()
+        browser.close()
+
+
+def test_the_page_shows_table_and_pictures(page, reference, tmp_path):
+    weights = reference.path("checkpoints/resnet26_gn.npz")
+    with pytest.raises(SystemExit):
+        main(["demo", "--weights", str(weights), "--out", str(tmp_path), "--points", "4"])
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto((tmp_path / "index.html").as_uri())
+    assert page.locator("tbody tr").count() == 4 * 3
+    assert page.locator("tbody tr").nth(3).inner_text().split()[:2] == ["noise", "source"]
+    pictures = page.locator("figure img")
+    shown = pictures.evaluate_all("all => all.map(one => one.complete && one.naturalWidth > 0)")
+    assert shown and all(shown) and len(shown) == len(list(tmp_path.glob("views-*.png")))
+    assert all(url.startswith(("file:", "data:")) for url in asked)
+    width = page.evaluate("document.documentElement.scrollWidth")
+    assert width <= page.viewport_size["width"], "nothing sticks out on the right"
