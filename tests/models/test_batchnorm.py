@@ -115,6 +115,45 @@ def test_layers_without_running_statistics_are_left_alone():
     assert statistics_layers(net) == [net[3]]
 
 
+class Renamed(nn.BatchNorm2d):
+    pass
+
+
+Renamed.__name__ = "MyBN"
+
+
+class FrozenNorm(nn.Module):
+    """A norm layer that shares no base with torch's, as some libraries have."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("running_mean", torch.zeros(4))
+        self.register_buffer("running_var", torch.ones(4))
+
+    def forward(self, x):
+        return nn.functional.batch_norm(x, self.running_mean, self.running_var)
+
+
+def test_layers_are_known_by_their_name_or_a_bases():
+    net = nn.Sequential(Renamed(4), FrozenNorm())
+    assert statistics_layers(net) == list(net)
+    _, x = random_layer("2d")
+    with mixed_statistics(net[1], 0):
+        mixed = net[1](x)
+    expected = (x - x.mean((0, 2, 3), keepdim=True)) / (x.var((0, 2, 3), keepdim=True) + 1e-5).sqrt()
+    torch.testing.assert_close(mixed, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_module_that_keeps_statistics_of_something_else_is_left_alone():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("running_mean", torch.zeros(4))
+            self.register_buffer("running_var", torch.ones(4))
+
+    assert statistics_layers(Block()) == []
+
+
 def test_off_means_off():
     layer, x = random_layer("2d")
     plain = layer(x)

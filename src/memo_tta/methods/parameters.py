@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import Parameter
 
 from memo_tta.errors import ConfigError, ModelError
+from memo_tta.models.batchnorm import norm_layers
 
 ParameterChoice = str | Callable[[str, Parameter], bool]
 
@@ -42,11 +43,6 @@ def _predicate(module: nn.Module, choice: ParameterChoice) -> Callable[[str, Par
     return lambda name, _parameter: pattern.search(name) is not None
 
 
-def _norm_layers(module: nn.Module) -> list[nn.Module]:
-    """By class name: libraries bring norm layers that share no base class with torch's."""
-    return [layer for layer in module.modules() if "norm" in type(layer).__name__.lower()]
-
-
 def _head(module: nn.Module) -> list[nn.Module]:
     """The last layer that holds a weight matrix of its own."""
     layers = [
@@ -55,4 +51,4 @@ def _head(module: nn.Module) -> list[nn.Module]:
     return layers[-1:]
 
 
-OWNERS: dict[str, Callable[[nn.Module], list[nn.Module]]] = {"norm": _norm_layers, "head": _head}
+OWNERS: dict[str, Callable[[nn.Module], list[nn.Module]]] = {"norm": norm_layers, "head": _head}

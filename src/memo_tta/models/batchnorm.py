@@ -13,11 +13,20 @@ from memo_tta.interrupts import run_to_end
 STATISTICS = ("running_mean", "running_var")
 
 
-def statistics_layers(module: nn.Module) -> list[nn.Module]:
-    """The layers that keep a running mean and variance, of whatever class."""
+def norm_layers(module: nn.Module) -> list[nn.Module]:
+    """Normalisation layers by name, their own or a base's: libraries share no base class with torch's."""
     return [
         layer
         for layer in module.modules()
+        if any("norm" in kind.__name__.lower() for kind in type(layer).__mro__)
+    ]
+
+
+def statistics_layers(module: nn.Module) -> list[nn.Module]:
+    """The normalisation layers that keep a running mean and variance."""
+    return [
+        layer
+        for layer in norm_layers(module)
         if all(isinstance(layer._buffers.get(name), Tensor) for name in STATISTICS)
     ]
 
