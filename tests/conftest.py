@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from memo_tta.cli import main
 from memo_tta.models.resnet_cifar import ResNet26
 
 ROOT = Path(__file__).parent.parent
@@ -84,3 +85,16 @@ def weights(tmp_path_factory) -> Path:
         torch.manual_seed(0)
         np.savez(path, **{key: value.numpy() for key, value in ResNet26().state_dict().items()})
     return path
+
+
+@pytest.fixture
+def memo(capsys):
+    """Run the command in this process: exit code, stdout, stderr."""
+
+    def run(*words):
+        with pytest.raises(SystemExit) as stopped:
+            main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return stopped.value.code, captured.out, captured.err
+
+    return run

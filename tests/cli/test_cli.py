@@ -9,21 +9,8 @@ import pytest
 from PIL import Image
 
 from memo_tta.class_lists import class_list
-from memo_tta.cli import COMMANDS, main
+from memo_tta.cli import COMMANDS
 from memo_tta.models.resnet_cifar import ResNet26
-
-
-@pytest.fixture
-def memo(capsys):
-    """Run the command in this process: exit code, stdout, stderr."""
-
-    def run(*words):
-        with pytest.raises(SystemExit) as stopped:
-            main([str(word) for word in words])
-        captured = capsys.readouterr()
-        return stopped.value.code, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture

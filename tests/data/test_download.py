@@ -7,7 +7,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import numpy as np
 import pytest
 
-from memo_tta.cli import main
 from memo_tta.data import sources
 from memo_tta.data.download import download
 from memo_tta.errors import DataError
@@ -97,17 +96,9 @@ def test_a_server_that_is_not_there(tmp_path):
         download("http://127.0.0.1:9/f", tmp_path / "f", SHA256, ignore)
 
 
-@pytest.fixture
-def memo(capsys, tmp_path, monkeypatch):
+@pytest.fixture(autouse=True)
+def data_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("MEMO_DATA", str(tmp_path / "data"))
-
-    def run(*words):
-        with pytest.raises(SystemExit) as stopped:
-            main([str(word) for word in words])
-        captured = capsys.readouterr()
-        return stopped.value.code, captured.out, captured.err
-
-    return run
 
 
 def test_get_from_the_users_file(memo, tmp_path):
