@@ -29,14 +29,18 @@ class Prediction:
     @cached_property
     def probabilities(self) -> Tensor:
         """(K,) float64; never NaN: a logit that is NaN counts as no evidence for its class."""
-        logits = self.logits.double()
-        limits = torch.finfo(self.logits.dtype)
-        finite = torch.nan_to_num(logits, nan=limits.min, posinf=limits.max, neginf=limits.min)
-        return finite.softmax(dim=0)
+        return self._finite_logits.softmax(dim=0)
 
     @cached_property
     def index(self) -> int:
-        return int(self.probabilities.argmax())
+        """The largest logit, also where probabilities can no longer tell two classes apart."""
+        return int(self._finite_logits.argmax())
+
+    @cached_property
+    def _finite_logits(self) -> Tensor:
+        limits = torch.finfo(self.logits.dtype)
+        logits = self.logits.double()
+        return torch.nan_to_num(logits, nan=limits.min, posinf=limits.max, neginf=limits.min)
 
     @property
     def label(self) -> str:
