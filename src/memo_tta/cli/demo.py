@@ -1,4 +1,4 @@
-"""`memo demo`: the embedded model on the embedded images, as a table, a page and pictures."""
+"""`memo demo`: ResNet-26 on the embedded images, as a table, a page and pictures."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
