@@ -8,11 +8,20 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import adaptation, memory, startup
+from benchmarks import adaptation, corruptions, loading, memory, startup
 from benchmarks.measure import Row
 from memo_tta.registry import Registry
 
-PARTS = Registry("part", {"adaptation": adaptation.run, "memory": memory.run, "startup": startup.run})
+PARTS = Registry(
+    "part",
+    {
+        "adaptation": adaptation.run,
+        "memory": memory.run,
+        "startup": startup.run,
+        "corruptions": corruptions.run,
+        "loading": loading.run,
+    },
+)
 
 
 def run(only: Sequence[str], as_json: bool) -> int:
@@ -34,6 +43,10 @@ def _table(rows: list[Row]) -> Table:
     table = Table("what", "measured", "bar", "", "how", box=None, pad_edge=False)
     for row in rows:
         verdict = "[green]holds[/]" if row.holds else "[red]missed[/]"
-        number, bar = (f"{value:.3g} {row.unit}".strip() for value in (row.measured, row.bar))
-        table.add_row(row.name, number, f"≤ {bar}", verdict, row.detail)
+        bar = ("", "") if row.bar is None else (f"≤ {_number(row.bar)} {row.unit}".strip(), verdict)
+        table.add_row(row.name, f"{_number(row.measured)} {row.unit}".strip(), *bar, row.detail)
     return table
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

@@ -11,12 +11,14 @@ PACKAGE = Path(memo_tta.__file__).parent
 
 LAYERS = [
     {"errors", "interrupts", "files"},
-    {"registry", "seeding", "image", "class_lists"},
+    {"registry", "seeding", "class_lists", "workers"},
+    {"image"},
     {"objectives", "views", "models", "data"},
     {"methods"},
     {"training", "evaluation"},
     {"report"},
     {"service", "cli"},
+    {"__main__"},
 ]
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 FILES = [path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.name != "__init__.py"]

@@ -19,6 +19,7 @@ def test_public_names_are_these():
         "MemoWarning",
         "Prediction",
         "load",
+        "load_dataset",
         "methods",
         "objectives",
         "per_view",

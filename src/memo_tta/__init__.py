@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from memo_tta import methods as methods
     from memo_tta import objectives as objectives
+    from memo_tta.data.catalog import load_dataset as load_dataset
     from memo_tta.errors import MemoError as MemoError
     from memo_tta.errors import MemoWarning as MemoWarning
     from memo_tta.methods import Memo as Memo
@@ -28,6 +29,7 @@ _HOMES = {
     "MemoWarning": "errors",
     "Prediction": "methods",
     "load": "models.zoo",
+    "load_dataset": "data.catalog",
     "methods": None,
     "objectives": None,
     "per_view": "views",

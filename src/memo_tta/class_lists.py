@@ -1,4 +1,4 @@
-"""The class names of the data sets that models are trained on."""
+"""The classes of the data sets that models are trained on, and of those made from some of them."""
 
 from functools import cache
 from importlib.resources import files
@@ -6,5 +6,5 @@ from importlib.resources import files
 
 @cache
 def class_list(name: str) -> tuple[str, ...]:
-    """Names in the order of their indices: "cifar10" or "imagenet"."""
+    """Names ("cifar10", "imagenet") or WordNet ids ("imagenet-wnids", "imagenet-r", "imagenet-a")."""
     return tuple(files("memo_tta").joinpath(f"data/class_lists/{name}.txt").read_text("utf-8").splitlines())

@@ -29,5 +29,9 @@ class DataError(MemoError):
     """A data set that is missing, damaged or not what it should be."""
 
 
+class MissingExtra(MemoError):
+    """An optional dependency that is not installed; the message says how to get it."""
+
+
 class MemoWarning(UserWarning):
     """Something was asked for that has no effect here."""

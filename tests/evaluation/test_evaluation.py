@@ -29,7 +29,7 @@ def test_records_say_who_said_what_of_which_point():
     records = list(run(data, methods))
     assert [(r.sample, r.method) for r in records[:3]] == [(0, "source"), (0, "tent-bs1"), (1, "source")]
     for record in records:
-        again = methods[record.method].predict(data.x[record.sample], sample_id=record.sample)
+        again = methods[record.method].predict(data.images[record.sample], sample_id=record.sample)
         assert again.index == record.prediction.index and record.label == record.sample % 5
         assert record.right == (record.prediction.label == "abcde"[record.label]) and record.seconds > 0
 

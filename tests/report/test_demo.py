@@ -29,9 +29,9 @@ def answer(label: str) -> Prediction:
 
 def test_sample_images_are_balanced_and_those_of_the_test_set(reference):
     sample = load_sample()
-    assert sample.x.shape == (500, 32, 32, 3) and np.bincount(sample.y).tolist() == [50] * 10
+    assert sample.images.shape == (500, 32, 32, 3) and np.bincount(sample.y).tolist() == [50] * 10
     first = reference.arrays("resnet26_gn_real")
-    np.testing.assert_array_equal(sample.x[:16], first["images"])
+    np.testing.assert_array_equal(sample.images[:16], first["images"])
     assert sample.y[:16].tolist() == first["labels"].tolist()
 
 
@@ -39,16 +39,16 @@ def test_sample_images_are_balanced_and_those_of_the_test_set(reference):
 def test_shifts_change_the_pixels_and_nothing_else(name):
     sample = load_sample()
     spoilt = shifted(sample, name)
-    assert spoilt.name == name and spoilt.x.dtype == np.uint8 and (spoilt.y == sample.y).all()
-    np.testing.assert_array_equal(spoilt.x, shifted(sample, name).x)
-    difference = spoilt.x.astype(float) - sample.x
+    assert spoilt.name == name and spoilt.images.dtype == np.uint8 and (spoilt.y == sample.y).all()
+    np.testing.assert_array_equal(spoilt.images, shifted(sample, name).images)
+    difference = spoilt.images.astype(float) - sample.images
     if name == "clean":
         assert not difference.any()
     elif name == "noise":
-        inside = (sample.x > 100) & (sample.x < 155)  # far from being clipped
+        inside = (sample.images > 100) & (sample.images < 155)  # far from being clipped
         assert difference[inside].std() == pytest.approx(25.5, rel=0.02)
     else:
-        assert spoilt.x.std(axis=(1, 2)).mean() < 0.95 * sample.x.std(axis=(1, 2)).mean()
+        assert spoilt.images.std(axis=(1, 2)).mean() < 0.95 * sample.images.std(axis=(1, 2)).mean()
 
 
 def test_explanation_holds_the_views_and_both_answers():

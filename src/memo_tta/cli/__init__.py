@@ -21,7 +21,9 @@ COMMANDS = {
     "predict": ("memo_tta.cli.predict", "Predict images, adapting the model to each."),
     "methods": ("memo_tta.cli.listing", "List the methods, or the options of one."),
     "models": ("memo_tta.cli.listing", "List the models that have a name."),
+    "datasets": ("memo_tta.cli.listing", "List the data sets that have a name."),
     "data": ("memo_tta.cli.data", "Download, verify and unpack a data set."),
+    "corrupt": ("memo_tta.cli.corrupt", "Write CIFAR-10-C or ImageNet-C style copies of clean data."),
     "train": ("memo_tta.cli.train", "Train ResNet-26 on CIFAR-10."),
     "bench": ("memo_tta.cli.bench", "Measure speed and memory as ratios in one run."),
 }

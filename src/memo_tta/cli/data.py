@@ -24,30 +24,18 @@ def data() -> None:
     "--from", "archive", type=click.Path(path_type=Path), help="Use this archive, download nothing."
 )
 def get(name: str, archive: Path | None) -> None:
-    """Download, verify and unpack the data set NAME (cifar10).
+    """Download, verify and unpack the data set NAME; `memo datasets` lists them.
 
     A download that was cut off goes on where it stopped. Nothing is used before its checksum is right.
     """
-    from memo_tta.data import cifar
-    from memo_tta.data.catalog import FETCHABLE
     from memo_tta.data.dataset import data_folder
-    from memo_tta.data.sources import cifar10_archive
-    from memo_tta.registry import unknown_name
+    from memo_tta.data.sources import FETCHERS, is_present
 
-    if name not in FETCHABLE:
-        raise unknown_name("data set", name, FETCHABLE)
+    fetch = FETCHERS[name]
     folder = data_folder() / name
-    if folder.exists():
+    if is_present(name):
         click.echo(f"{name}: already in {folder} (delete that folder to get it anew)")
         return
-    if archive is not None:
-        cifar.unpack(archive, folder)
-    else:
-        with progress("MB") as update:
-
-            def report(have: int, total: int | None) -> None:
-                update(have // MEGABYTE, (total or have) // MEGABYTE)
-
-            with cifar10_archive(data_folder() / "downloads", report) as fetched:
-                cifar.unpack(fetched, folder)
+    with progress("MB") as update:
+        fetch(archive, lambda have, total: update(have // MEGABYTE, (total or have) // MEGABYTE))
     click.echo(f"{name}: {folder}")

@@ -19,11 +19,11 @@ SHOWN_VIEWS = 7
 METHODS = ("source", "tta", "memo")
 
 
-@click.command(epilog="Example: memo demo --weights resnet26.safetensors --out demo")
-@click.option("--weights", required=True, type=click.Path(path_type=Path), help="Weights of ResNet-26.")
+@click.command(epilog="Example: memo demo --out demo")
+@click.option("--weights", type=click.Path(path_type=Path), help="Weights of ResNet-26 of your own.")
 @click.option("--out", default=Path("demo"), type=click.Path(path_type=Path), help="Folder of the page.")
 @click.option("--points", default=POINTS, show_default=True, type=click.IntRange(1, 500))
-def demo(weights: Path, out: Path, points: int) -> None:
+def demo(weights: Path | None, out: Path, points: int) -> None:
     """See it work: source, tta and memo on clean, noisy, blurred and low-contrast CIFAR-10 images.
 
     Prints a table, and writes a page and pictures of views with the model's answers before and after.
@@ -62,7 +62,7 @@ def demo(weights: Path, out: Path, points: int) -> None:
     done = f"\nThe page: {out / 'index.html'}, with {len(figures)} pictures beside it. Try next:"
     console.print(done, soft_wrap=True)
     for line in (
-        f"memo predict YOUR.png --model resnet26 --weights {weights}",
+        "memo predict YOUR.png --model resnet26" + (f" --weights {weights}" if weights else ""),
         "memo methods memo",
         "memo bench --only adaptation",
     ):
@@ -82,10 +82,11 @@ def _figure(robust: "Memo", images: "Dataset", record: "Record", verdict: str) -
     from memo_tta.report.html import Figure
     from memo_tta.report.panel import view_panel
 
-    seen = robust.explain(images.x[record.sample], sample_id=record.sample)
+    image = images.by_id(record.sample).image
+    seen = robust.explain(image, sample_id=record.sample)
     truth = images.labels[record.label]
     panel = view_panel(
-        [images.x[record.sample], *robust.classifier.pictures(seen.views[:SHOWN_VIEWS])],
+        [image, *robust.classifier.pictures(seen.views[:SHOWN_VIEWS])],
         [seen.prediction.source, *seen.before[:SHOWN_VIEWS]],
         [seen.prediction, *seen.after[:SHOWN_VIEWS]],
         truth,

@@ -1,4 +1,4 @@
-"""`memo methods` and `memo models`: what there is."""
+"""`memo methods`, `memo models` and `memo datasets`: what there is."""
 
 from dataclasses import asdict
 
@@ -33,14 +33,42 @@ def models() -> None:
     """List the models that have a name: what they are, their input, the paper's MEMO settings."""
     import torch
 
-    from memo_tta.models.zoo import ZOO
+    from memo_tta.models.zoo import ZOO, shipped_error
 
-    table = Table("model", "what it is", "pixels", "parameters", "MEMO settings", box=None, pad_edge=False)
+    columns = ("model", "what it is", "pixels", "parameters", "weights", "MEMO settings")
+    table = Table(*columns, box=None, pad_edge=False)
     for name, entry in ZOO.items():
         with torch.device("meta"):
             count = sum(p.numel() for p in entry.build().parameters())
         settings = "\n".join(f"{key} = {value}" for key, value in entry.settings.items())
-        table.add_row(name, entry.about, str(entry.preprocessing["size"]), f"{count:,}", settings)
+        error = shipped_error(name)
+        weights = "--weights PATH" if error is None else f"shipped, {error:.2f} % error"
+        size = str(entry.preprocessing["size"])
+        table.add_row(name, entry.about, size, f"{count:,}", weights, settings)
     console = Console()
     console.print(table)
-    console.print("Their weights come from a file: --weights PATH (.safetensors, .pth or .npz).")
+    console.print(
+        "\nErrors are on CIFAR-10's test images. --weights PATH: a .safetensors, .pth or .npz file."
+    )
+
+
+@click.command(epilog="Example: memo datasets")
+def datasets() -> None:
+    """List the data sets that have a name: whether they are here, where they go, how to get them."""
+    from memo_tta.data.catalog import CATALOG
+    from memo_tta.data.dataset import data_folder
+    from memo_tta.data.sources import is_present
+
+    table = Table("data set", "what it is", "here", "get it with", box=None, pad_edge=False)
+    for name, entry in CATALOG.items():
+        shipped = not entry.home
+        here = "yes" if shipped or is_present(entry.home) else "no"
+        table.add_row(name, entry.about, here, "comes along" if shipped else f"memo data get {entry.home}")
+    here = "yes" if is_present("frost") else "no"
+    table.add_row("frost", "photographs, for the corruption frost", here, "memo data get frost")
+    console = Console()
+    console.print(table)
+    console.print(
+        f"\nThey go to {data_folder()} ($MEMO_DATA), each to a folder of its name. Also a data set: a folder "
+        "with a sub-folder per class, or an .npz with x and y. NAME+fog:3 is NAME under fog of level 3."
+    )

@@ -26,19 +26,21 @@ def train(out: Path, joint: bool, epochs: int, batch_size: int, lr: float, seed:
     The run in --out is saved after every epoch. Starting the same command again goes on from there, and
     ends with the same weights.
     """
-    from memo_tta.data.catalog import load_split
+    import numpy as np
+
+    from memo_tta.data.catalog import load_dataset
     from memo_tta.training.loop import Recipe
     from memo_tta.training.loop import train as run
     from memo_tta.training.result import finish
 
     recipe = Recipe(joint=joint, epochs=epochs, batch_size=batch_size, lr=lr, seed=seed)
-    images = load_split("cifar10", "train")
+    images = load_dataset("cifar10-train")
     with progress("steps") as update:
 
         def report(now: "Progress") -> None:
             note = f"epoch {now.epoch + 1}/{epochs} · loss {now.loss:.3f} · accuracy {now.accuracy:.1%}"
             update(now.step, now.steps, f"{note} · {now.images_per_second:.0f} images/s")
 
-        model = run(images.x, images.y, out, recipe, report)
-    facts = finish(model, load_split("cifar10", "test"), out, asdict(recipe))
+        model = run(np.asarray(images.images), images.y, out, recipe, report)
+    facts = finish(model, load_dataset("cifar10"), out, asdict(recipe))
     click.echo(json.dumps(facts, indent=2))

@@ -15,12 +15,19 @@ TIMEOUT = 30
 Report = Callable[[int, int | None], None]  # bytes so far, bytes in all
 
 
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def check(path: Path, checksum: str, what: str) -> None:
+    """Raise unless the file has this checksum, "sha256:..." or "md5:..."."""
+    kind, _, expected = checksum.partition(":")
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, kind).hexdigest()
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    if found != expected:
+        raise DataError(f"{what}: expected {kind} {expected}, got {found}")
 
 
-def download(url: str, path: Path, sha256: str, report: Report) -> None:
+def download(url: str, path: Path, checksum: str | None, report: Report) -> None:
     """Put the file at `url` to `path`; what came before a break is kept beside it as `.part`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
@@ -28,10 +35,12 @@ def download(url: str, path: Path, sha256: str, report: Report) -> None:
         _append(url, part, report)
     except (HTTPError, URLError, HTTPException, OSError) as error:
         raise DataError(f"{url}: cannot be fetched ({getattr(error, 'reason', error)})") from None
-    found = sha256_of(part)
-    if found != sha256:
-        part.unlink()
-        raise DataError(f"{url}: expected sha256 {sha256}, got {found}: deleted, try again")
+    if checksum is not None:
+        try:
+            check(part, checksum, url)
+        except DataError as error:
+            part.unlink()
+            raise DataError(f"{error}: deleted, try again") from None
     part.replace(path)
 
 

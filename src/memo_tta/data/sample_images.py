@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from importlib.resources import files
 
 import numpy as np
@@ -47,7 +48,7 @@ SHIFTS = Registry("shift", {"clean": _clean, "noise": _noise, "blur": _blur, "lo
 
 
 def shifted(dataset: Dataset, shift: str) -> Dataset:
-    """The same points under a shift; the noise of a point depends on its place alone."""
+    """The same points under a shift; the noise of a point depends on its id alone."""
     spoil = SHIFTS[shift]
-    images = [spoil(image, sample_rng(0, f"{shift} {place}")) for place, image in enumerate(dataset.x)]
-    return Dataset(shift, np.stack(images), dataset.y, dataset.labels)
+    images = [spoil(sample.image, sample_rng(0, f"{shift} {sample.id}")) for sample in dataset]
+    return replace(dataset, name=shift, images=np.stack(images))

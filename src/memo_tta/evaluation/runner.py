@@ -10,6 +10,7 @@ import numpy as np
 from memo_tta.data.dataset import Dataset
 from memo_tta.evaluation.statistics import wilson_interval
 from memo_tta.methods import Method, Prediction
+from memo_tta.seeding import SampleId
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Record:
     """What one method said of one point."""
 
     dataset: str
-    sample: int
+    sample: SampleId
     method: str
     label: int
     prediction: Prediction
@@ -29,14 +30,12 @@ class Record:
 
 
 def run(dataset: Dataset, methods: Mapping[str, Method[Any]]) -> Iterator[Record]:
-    """Point by point, method by method; views depend on the sample's place in the data set alone."""
-    for sample in range(len(dataset)):
+    """Point by point, method by method; views depend on the sample's id alone."""
+    for sample in dataset:
         for name, method in methods.items():
             began = perf_counter()
-            prediction = method.predict(dataset.x[sample], sample_id=sample)
-            yield Record(
-                dataset.name, sample, name, int(dataset.y[sample]), prediction, perf_counter() - began
-            )
+            prediction = method.predict(sample.image, sample_id=sample.id)
+            yield Record(dataset.name, sample.id, name, sample.label, prediction, perf_counter() - began)
 
 
 @dataclass(frozen=True)
@@ -68,5 +67,4 @@ def balanced(dataset: Dataset, count: int) -> Dataset:
     """The first `count` points that are spread evenly over the classes."""
     each = -(-count // len(dataset.labels))
     chosen = np.concatenate([np.flatnonzero(dataset.y == c)[:each] for c in range(len(dataset.labels))])
-    chosen = np.sort(chosen)[:count]
-    return Dataset(dataset.name, dataset.x[chosen], dataset.y[chosen], dataset.labels)
+    return dataset.take(np.sort(chosen)[:count])

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -146,6 +146,12 @@ class Classifier:
         part.labels = self.labels and tuple(self.labels[index] for index in chosen)
         classes = torch.tensor(chosen)
         part._classes = classes if self._classes is None else self._classes[classes]
+        return part
+
+    def cropped(self) -> "Classifier":
+        """The same module for images that were resized and cropped already, as ImageNet-C's were."""
+        part = copy(self)
+        part.preprocessing = self.preprocessing and replace(self.preprocessing, resize=None)
         return part
 
     @property

@@ -5,22 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from memo_tta.errors import ConfigError
-from memo_tta.image import check_pixels
-from memo_tta.registry import Registry
-
-INTERPOLATIONS = Registry(
-    "interpolation",
-    {
-        "nearest": Image.Resampling.NEAREST,
-        "bilinear": Image.Resampling.BILINEAR,
-        "bicubic": Image.Resampling.BICUBIC,
-        "lanczos": Image.Resampling.LANCZOS,
-    },
-)
+from memo_tta.image import INTERPOLATIONS, fit_square
 
 CHANNELS = 3
 
@@ -49,15 +37,7 @@ class Preprocessing:
 
     def fit(self, image: np.ndarray) -> np.ndarray:
         """Resize and crop a uint8 (height, width, 3) image to the square that the module sees."""
-        height, width = image.shape[:2]
-        short = self.resize or self.size
-        if min(height, width) != short:
-            # The longer side is truncated, not rounded, as torchvision's Resize does.
-            w, h = (int(short * side / min(height, width)) for side in (width, height))
-            check_pixels(w, h, f"image of {width} x {height} pixels, resized")
-            image = np.asarray(Image.fromarray(image).resize((w, h), INTERPOLATIONS[self.interpolation]))
-        top, left = (round((side - self.size) / 2) for side in image.shape[:2])
-        return image[top : top + self.size, left : left + self.size]
+        return fit_square(image, self.resize or self.size, self.size, self.interpolation)
 
     def normalise(self, x: Tensor) -> Tensor:
         """(..., 3, height, width) in 0..1 to what the module takes."""

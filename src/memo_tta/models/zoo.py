@@ -1,5 +1,6 @@
 """The models that have a name: definition, preprocessing, labels and the paper's MEMO settings."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,6 +30,7 @@ class ZooEntry:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+SHIPPED = Path(__file__).parent / "weights"
 CIFAR = {"size": 32, "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 IMAGENET = {"size": 224, "resize": 256, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 imagenet_resnet = partial(ZooEntry, classes="imagenet", preprocessing=IMAGENET)
@@ -62,9 +64,22 @@ ZOO = Registry(
 )
 
 
+def shipped_weights(spec: str) -> Path | None:
+    """The weights that come along with a model, if any do."""
+    path = SHIPPED / f"{spec}.safetensors"
+    return path if path.is_file() else None
+
+
+def shipped_error(spec: str) -> float | None:
+    """Error % of the shipped weights on the test images, as `memo train` measured it."""
+    path = SHIPPED / f"{spec}.json"
+    return json.loads(path.read_text("utf-8"))["test_error"] if path.is_file() else None
+
+
 def load(spec: str, weights: str | Path | None = None) -> Classifier:
-    """The classifier of a zoo name, with the weights of a .safetensors, .pth or .npz file."""
+    """The classifier of a zoo name, with its own weights or those of a .safetensors, .pth or .npz file."""
     entry = ZOO[spec]
+    weights = weights or shipped_weights(spec)
     if weights is None:
         raise CheckpointError(
             f"{spec}: comes without weights: name a file, weights=PATH or --weights PATH "

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import nn
@@ -36,7 +37,8 @@ def finish(model: nn.Module, test: Dataset, out: Path, recipe: dict[str, Any]) -
 def error_percent(model: nn.Module, data: Dataset, batch_size: int = 500) -> float:
     wrong = 0
     for start in range(0, len(data), batch_size):
-        part = slice(start, start + batch_size)
-        images = torch.from_numpy(data.x[part].transpose(0, 3, 1, 2).copy()).float() / 127.5 - 1
-        wrong += int((model(images).argmax(1) != torch.from_numpy(data.y[part].astype("int64"))).sum())
+        samples = [data[place] for place in range(start, min(start + batch_size, len(data)))]
+        pixels = torch.from_numpy(np.stack([sample.image for sample in samples])).permute(0, 3, 1, 2)
+        labels = torch.tensor([sample.label for sample in samples])
+        wrong += int((model(pixels.float() / 127.5 - 1).argmax(1) != labels).sum())
     return 100 * wrong / len(data)

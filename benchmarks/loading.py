@@ -1,0 +1,66 @@
+"""Memory of reading ImageNet-C: the same for a hundred files and for ten thousand."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from PIL import Image
+
+from benchmarks.measure import Row
+from memo_tta.class_lists import class_list
+from memo_tta.data.imagenet import open_imagenet_c
+
+FEW, MANY, CLASSES = 100, 10_000, 10
+BAR = 16  # MiB; one image is 0.14
+
+
+def run() -> Iterator[Row]:
+    few, many = (_in_new_process(count) for count in (FEW, MANY))
+    yield Row(
+        f"memory to read {MANY:,} files more than for {FEW}",
+        (many - few) / 2**10,
+        BAR,
+        "MiB",
+        f"ImageNet-C's layout, 224 pixels: peaks {many / 2**10:.0f} and {few / 2**10:.0f} MiB",
+    )
+
+
+def _in_new_process(count: int) -> int:
+    """KiB at the peak of a process that reads this many files."""
+    words = [sys.executable, "-m", "benchmarks.loading", str(count)]
+    done = subprocess.run(words, capture_output=True, check=True, cwd=Path(__file__).parent.parent)
+    return json.loads(done.stdout)
+
+
+def peak_after_reading(count: int) -> int:
+    with TemporaryDirectory() as folder:
+        write_files(Path(folder), count)
+        read = sum(len(image) > 0 for _, image, _ in open_imagenet_c(Path(folder), "fog", 1))
+    assert read == count
+    return _peak()
+
+
+def _peak() -> int:
+    """KiB; getrusage would count the parent's peak too, which a child inherits."""
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+
+
+def write_files(folder: Path, count: int) -> None:
+    """One picture under many names."""
+    rng = np.random.default_rng(0)
+    picture = folder / "picture.JPEG"
+    Image.fromarray(rng.integers(0, 256, (224, 224, 3), dtype=np.uint8)).save(picture)
+    for place in range(count):
+        path = folder / "fog" / "1" / class_list("imagenet-wnids")[place % CLASSES] / f"{place}.JPEG"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.link(picture, path)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(peak_after_reading(int(sys.argv[1]))))

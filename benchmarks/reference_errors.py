@@ -1,0 +1,53 @@
+"""Source error under each corruption: python -m benchmarks.reference_errors WEIGHTS [POINTS] [LEVEL...].
+
+Prints a row per corruption, for the first POINTS test images of CIFAR-10 (`memo data get cifar10`).
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+
+import memo_tta as mt
+from memo_tta.data.catalog import load_parts
+from memo_tta.data.corruptions import CORRUPTIONS
+from memo_tta.data.dataset import Dataset
+from memo_tta.workers import default_workers, ordered_map
+
+BATCH = 250
+
+Job = tuple[str, str, int, int]  # weights, corruption, level, points
+
+
+def error_percent(job: Job) -> float:
+    weights, corruption, level, points = job
+    torch.set_num_threads(1)
+    classifier = mt.load("resnet26", weights=weights)
+    dataset = load_parts("cifar10", [corruption], [level])[0].take(range(points))
+    return 100 * float(np.mean([wrong for batch in _batches(dataset) for wrong in _wrong(classifier, batch)]))
+
+
+def _batches(dataset: Dataset) -> Iterator[Dataset]:
+    for start in range(0, len(dataset), BATCH):
+        yield dataset.take(range(start, min(start + BATCH, len(dataset))))
+
+
+@torch.no_grad()
+def _wrong(classifier: mt.Classifier, batch: Dataset) -> list[bool]:
+    x = torch.stack([classifier.point(image).x for _, image, _ in batch])
+    return (classifier(x).argmax(1).numpy() != batch.y).tolist()
+
+
+def main(weights: str, points: int = 1000, levels: Sequence[int] = (5, 3)) -> None:
+    jobs = [(weights, corruption, level, points) for corruption in CORRUPTIONS for level in levels]
+    errors = iter(ordered_map(error_percent, jobs, default_workers()))
+    for corruption in CORRUPTIONS:
+        row = [f"{next(errors):5.1f}" for _ in levels]
+        sys.stdout.write(f"| {corruption:17} | {' | '.join(row)} |\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    words = sys.argv[1:]
+    main(words[0], *map(int, words[1:2]), *([list(map(int, words[2:]))] if words[2:] else []))

@@ -1,0 +1,144 @@
+"""`memo corrupt`: the published layouts, and the same files whatever happens on the way."""
+
+import hashlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from memo_tta.data.catalog import load_dataset
+from memo_tta.data.corruptions import corrupt
+from memo_tta.seeding import sample_rng
+from tests.data.published import images, save_folder
+
+POINTS = 600  # more than two blocks of work per level
+
+
+@pytest.fixture(scope="module")
+def npz(tmp_path_factory):
+    path = tmp_path_factory.mktemp("npz") / "own.npz"
+    rng = np.random.default_rng(0)
+    np.savez(path, x=rng.integers(0, 256, (POINTS, 16, 16, 3), dtype=np.uint8), y=np.arange(POINTS) % 7)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    save_folder(
+        tmp_path / "own", [f"{kind}/{place}.png" for kind in ("cat", "dog") for place in range(9)], 48
+    )
+    return tmp_path / "own"
+
+
+def digests(folder):
+    """Content of every file by name, hidden ones too."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_arrays_become_cifar10cs_layout(memo, npz, tmp_path):
+    code, out, _ = memo("corrupt", npz, "--out", tmp_path / "c", "--corruptions", "contrast,shot_noise")
+    assert code == 0 and "2 corruptions at five levels" in out
+    x, y = (np.load(npz)[name] for name in "xy")
+    noisy = np.load(tmp_path / "c/shot_noise.npy")
+    assert noisy.shape == (5 * POINTS, 16, 16, 3) and noisy.dtype == np.uint8
+    assert np.load(tmp_path / "c/labels.npy").tolist() == np.tile(y, 5).tolist()
+    for level, place in ((1, 0), (3, 421), (5, POINTS - 1)):
+        expected = corrupt(x[place], "shot_noise", level, sample_rng(0, f"shot_noise {level} {place}"))
+        np.testing.assert_array_equal(noisy[(level - 1) * POINTS + place], expected)
+    part = load_dataset(f"{tmp_path / 'c'}+contrast:5")
+    assert (part.name, len(part), list(part.labels)) == ("own-c", POINTS, [str(i) for i in range(7)])
+    on_the_fly = load_dataset(f"{npz}+contrast:5")
+    np.testing.assert_array_equal(part[17].image, on_the_fly[17].image)
+
+
+def test_folders_become_imagenet_cs_layout(memo, folder, tmp_path):
+    assert memo("corrupt", folder, "--out", tmp_path / "c", "--corruptions", "fog", "--workers", 1)[0] == 0
+    names = [name for name in digests(tmp_path / "c") if name.endswith("JPEG")]
+    assert len(names) == 5 * 18 and "fog/3/dog/8.JPEG" in names
+    part = load_dataset(f"{tmp_path / 'c'}+fog:3")
+    assert (part.name, part.labels, part.severity, len(part)) == ("c", ["cat", "dog"], 3, 18)
+    jpeg = io.BytesIO()
+    Image.fromarray(load_dataset(f"{folder}+fog:3")[5].image).save(jpeg, "JPEG", quality=85)
+    np.testing.assert_array_equal(part[5].image, np.asarray(Image.open(jpeg)))
+    with Image.open(tmp_path / "c/fog/1/cat/0.JPEG") as image:
+        assert image.format == "JPEG" and image.size == (48, 48)
+
+
+@pytest.mark.parametrize("kind", ["npz", "folder"])
+def test_the_number_of_workers_and_another_run_change_nothing(memo, kind, request, tmp_path):
+    data = request.getfixturevalue(kind)
+    for workers in (1, 2):
+        words = ("corrupt", data, "--out", tmp_path / str(workers), "--corruptions", "snow,glass_blur")
+        assert memo(*words, "--workers", workers)[0] == 0
+    assert digests(tmp_path / "1") == digests(tmp_path / "2")
+    one = next(path for path in (tmp_path / "1").rglob("*") if path.suffix in (".npy", ".JPEG"))
+    before, written = digests(tmp_path / "1"), one.stat().st_mtime_ns
+    one.unlink()
+    assert memo("corrupt", data, "--out", tmp_path / "1", "--corruptions", "snow,glass_blur")[0] == 0
+    assert digests(tmp_path / "1") == before and one.stat().st_mtime_ns != written
+
+
+@pytest.mark.parametrize("kind", ["npz", "folder"])
+def test_a_killed_run_leaves_whole_files_only_and_is_finished_by_the_next(memo, kind, request, tmp_path):
+    data, out = request.getfixturevalue(kind), tmp_path / "c"
+    words = ["corrupt", str(data), "--out", str(out), "--corruptions", "zoom_blur,motion_blur,snow"]
+    with subprocess.Popen([sys.executable, "-m", "memo_tta", *words], start_new_session=True) as run:
+        while not list(out.rglob("*.part")):  # in the middle of a file
+            time.sleep(0.001)
+            assert run.poll() is None
+        os.killpg(run.pid, signal.SIGKILL)
+    for path in out.rglob("*.npy"):
+        assert len(np.load(path)) == 5 * POINTS
+    for path in out.rglob("*.JPEG"):
+        Image.open(path).load()
+    assert memo(*words)[0] == 0
+    assert memo(*words[:2], "--out", tmp_path / "whole", *words[4:])[0] == 0
+    assert digests(out) == digests(tmp_path / "whole")
+
+
+def test_a_folder_made_otherwise_is_refused(memo, npz, tmp_path):
+    words = ("corrupt", npz, "--out", tmp_path / "c", "--corruptions", "contrast")
+    assert memo(*words)[0] == 0
+    code, _, err = memo(*words, "--seed", 5)
+    assert code == 1 and "was made otherwise (seed was 0): use another --out" in err
+    facts = json.loads((tmp_path / "c/corrupt.json").read_text())
+    assert facts["frost"] in ("photographs", "procedural") and facts["points"] == POINTS
+
+
+def test_bad_images_stop_the_run_unless_they_may_be_skipped(memo, folder, tmp_path):
+    (folder / "cat/3.png").write_bytes(b"no picture")
+    words = ("corrupt", folder, "--out", tmp_path / "c", "--corruptions", "contrast", "--workers", 1)
+    code, _, err = memo(*words)
+    assert code == 1 and "cat/3.png: not an image" in err and "--skip-bad goes on without it" in err
+    code, out, err = memo(*words, "--skip-bad")
+    assert code == 0 and "1 images skipped" in out and err.count("cat/3.png") == 1
+    assert len(list((tmp_path / "c").rglob("*.JPEG"))) == 5 * 17
+
+
+def test_what_cannot_be_corrupted_says_why(memo, folder, tmp_path):
+    out = ("--out", tmp_path / "c")
+    assert "did you mean 'fog'" in memo("corrupt", folder, *out, "--corruptions", "fogg")[2]
+    assert "is corrupted already" in memo("corrupt", "sample+fog:1", *out)[2]
+    Image.fromarray(images(1)[0]).save(folder / "cat/0.bmp")
+    assert "2 images would become cat/0.JPEG: rename all but one" in memo("corrupt", folder, *out)[2]
+
+
+def test_a_full_disk_leaves_whole_files_only(memo, npz, tmp_path, monkeypatch):
+    def full_disk(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("memo_tta.files.os.fsync", full_disk)
+    code, _, err = memo("corrupt", npz, "--out", tmp_path / "c", "--corruptions", "contrast", "--workers", 1)
+    assert code == 1 and "No space left on device" in err
+    assert not digests(tmp_path / "c")
