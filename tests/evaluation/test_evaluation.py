@@ -1,21 +1,12 @@
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest
 
 from memo_tta.data.dataset import Dataset
 from memo_tta.evaluation.runner import balanced, run, summarise
 from memo_tta.evaluation.statistics import wilson_interval
 from memo_tta.methods import METHODS
 from tests.nets import build_classifier, pictures
-
-
-@given(st.integers(1, 5000), st.data())
-def test_wilson_interval_is_scipys(total, data):
-    wrong = data.draw(st.integers(0, total))
-    expected = binomtest(wrong, total).proportion_ci(method="wilson")
-    assert wilson_interval(wrong, total) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
 def dataset(n: int) -> Dataset:
