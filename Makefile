@@ -1,14 +1,19 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install test check soak bench clean
+.PHONY: install demo test check soak bench clean
 install: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	# Without their dependencies: they would replace the torch that was just installed.
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps torchvision timm
 	@touch $@
+
+demo: install
+	$(BIN)/memo demo
 
 test: install
 	$(BIN)/pytest -n 2

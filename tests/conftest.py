@@ -60,6 +60,8 @@ def _rule_tensor(key: str, shape: tuple[int, ...]) -> torch.Tensor:
         values = 0.1 * g.standard_normal(shape)
     elif last == "running_var":
         values = 0.5 + g.random(shape)
+    elif last == "att_mask":
+        values = g.standard_normal(shape)
     elif last == "bias":
         values = 0.05 * g.standard_normal(shape)
     elif len(shape) == 1:

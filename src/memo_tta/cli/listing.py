@@ -28,36 +28,52 @@ def methods(name: str | None) -> None:
     Console().print(table)
 
 
-@click.command(epilog="Example: memo models")
-def models() -> None:
-    """List the models that have a name: what they are, their input, the paper's MEMO settings."""
+@click.command(epilog="Example: memo models resnet50")
+@click.argument("name", required=False)
+def models(name: str | None) -> None:
+    """List the models that have a name; with a NAME, its input, weights and the paper's settings for it."""
     import torch
 
-    from memo_tta.models.zoo import ZOO, shipped_error
+    from memo_tta.class_lists import class_list
+    from memo_tta.models.zoo import ZOO, how_to_get, shipped_error
 
-    columns = ("model", "what it is", "pixels", "parameters", "weights", "MEMO settings")
-    table = Table(*columns, box=None, pad_edge=False)
-    for name, entry in ZOO.items():
-        with torch.device("meta"):
-            count = sum(p.numel() for p in entry.build().parameters())
-        settings = "\n".join(f"{key} = {value}" for key, value in entry.settings.items())
-        error = shipped_error(name)
-        weights = "--weights PATH" if error is None else f"shipped, {error:.2f} % error"
-        size = str(entry.preprocessing["size"])
-        table.add_row(name, entry.about, size, f"{count:,}", weights, settings)
     console = Console()
+    if name is not None:
+        entry = ZOO[name]
+        table = Table(box=None, pad_edge=False, show_header=False)
+        table.add_column()
+        table.add_column(overflow="fold")
+        error = shipped_error(name)
+        table.add_row("classes", f"{len(class_list(entry.classes)):,}, {entry.classes}")
+        for key, value in [*entry.preprocessing.items(), *entry.settings.items()]:
+            table.add_row(key, str(value))
+        table.add_row("weights", how_to_get(name) if error is None else _come_along(error))
+        click.echo(f"{name}: {entry.about}")
+        console.print(table)
+        return
+    table = Table("model", "what it is", "parameters", "weights", box=None, pad_edge=False)
+    table.columns[0].no_wrap = True
+    for key, entry in ZOO.items():
+        with torch.device("meta"):
+            count = sum(p.numel() for p in entry.build(len(class_list(entry.classes))).parameters())
+        error = shipped_error(key)
+        weights = "memo data get" if entry.packaged else "--weights"
+        weights = weights if error is None else _come_along(error)
+        table.add_row(key, entry.about, f"{count:,}", weights)
     console.print(table)
-    console.print(
-        "\nErrors are on CIFAR-10's test images. --weights PATH: a .safetensors, .pth or .npz file."
-    )
+    console.print("\nAlso a model: timm:NAME, torchvision:NAME, path/to/file.py:build")
+
+
+def _come_along(error: float) -> str:
+    return f"come along, {error:.2f} % error"
 
 
 @click.command(epilog="Example: memo datasets")
 def datasets() -> None:
     """List the data sets that have a name: whether they are here, where they go, how to get them."""
     from memo_tta.data.catalog import CATALOG
-    from memo_tta.data.dataset import data_folder
     from memo_tta.data.sources import is_present
+    from memo_tta.files import data_folder
 
     table = Table("data set", "what it is", "here", "get it with", box=None, pad_edge=False)
     for name, entry in CATALOG.items():

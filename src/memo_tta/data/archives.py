@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from memo_tta.data.dataset import data_folder
 from memo_tta.data.download import check
 from memo_tta.errors import DataError
+from memo_tta.files import data_folder
 
 
 @dataclass(frozen=True)

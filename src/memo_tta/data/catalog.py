@@ -9,9 +9,10 @@ from memo_tta.data import cifar, folder, imagenet
 from memo_tta.data.arrays import open_npz
 from memo_tta.data.corrupted import corrupted
 from memo_tta.data.corruptions.severity import CORRUPTIONS, SEVERITIES, TEST
-from memo_tta.data.dataset import Dataset, data_folder
+from memo_tta.data.dataset import Dataset
 from memo_tta.data.sample_images import load_sample
 from memo_tta.errors import ConfigError, DataError
+from memo_tta.files import data_folder
 from memo_tta.registry import Registry, unknown_name
 
 Part = Callable[[Path, str, int], Dataset]  # of a folder: this corruption at this level

@@ -1,9 +1,7 @@
 """A data set as code sees it: points, read when they are asked for."""
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -75,8 +73,3 @@ class Chosen:
 
     def __getitem__(self, place: int) -> np.ndarray:
         return self.images[self.places[place]]
-
-
-def data_folder() -> Path:
-    """$MEMO_DATA, or ~/.cache/memo-tta."""
-    return Path(os.environ.get("MEMO_DATA") or Path.home() / ".cache" / "memo-tta")

