@@ -5,7 +5,9 @@ import sys
 from rich.console import Console
 
 from memo_tta.data.sample_images import SHIFTS, load_sample, shifted
-from memo_tta.evaluation.runner import run, summarise
+from memo_tta.evaluation.record import Record
+from memo_tta.evaluation.runner import run
+from memo_tta.evaluation.summary import summarise
 from memo_tta.methods import METHODS
 from memo_tta.models.zoo import load
 from memo_tta.report.table import summary_table
@@ -15,7 +17,8 @@ def main(model: str, names: str, shifts: str = ",".join(SHIFTS)) -> None:
     classifier = load(model)
     methods = {name: METHODS[name](classifier) for name in names.split(",")}
     sets = [shifted(load_sample(), shift) for shift in shifts.split(",")]
-    Console().print(summary_table(summarise([record for part in sets for record in run(part, methods)])))
+    rows = [row for part in sets for row in run(part, methods) if isinstance(row, Record)]
+    Console().print(summary_table(summarise(rows)))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ import torch
 from memo_tta.cli import main
 from memo_tta.cli.demo import _telling
 from memo_tta.data.sample_images import SHIFTS, load_sample, shifted
-from memo_tta.evaluation.runner import Record, Summary
+from memo_tta.evaluation.record import Record
+from memo_tta.evaluation.summary import Summary
 from memo_tta.methods import Memo, Prediction
 from memo_tta.report.html import Figure, demo_page
 from memo_tta.report.panel import RIGHT, WRONG, view_panel
@@ -100,24 +101,39 @@ def test_the_command_prints_a_table_and_writes_the_page(weights, tmp_path, capsy
     assert "<table>" in (out / "index.html").read_text("utf-8")
 
 
-def record(
-    dataset: str, sample: int, before: str, after: str, truth: str = "a", method: str = "memo"
-) -> Record:
-    logits = [torch.tensor([5.0 * (label == name) for name in "abc"]) for label in (before, after)]
-    source = Prediction(logits[0], tuple("abc"))
-    prediction = Prediction(logits[1], tuple("abc"), adapted=True, before=source)
-    return Record(dataset, sample, method, "abc".index(truth), prediction, 0.1)
+def record(dataset: str, place: int, right: bool, method: str = "memo") -> Record:
+    return Record(
+        dataset,
+        "",
+        0,
+        place,
+        str(place),
+        method,
+        0,
+        int(not right),
+        0.9,
+        0.1,
+        0.1,
+        None,
+        True,
+        None,
+        0.1,
+        0.0,
+        0.0,
+    )
 
 
 def test_pictures_show_what_was_helped_and_what_was_hurt():
-    records = [
-        record("noise", 0, "a", "a"),
-        record("noise", 1, "b", "a", method="tta"),
-        record("noise", 2, "b", "a"),
-        record("noise", 3, "c", "a"),
-        record("blur", 4, "a", "b"),
-        record("blur", 5, "c", "a"),
-        record("blur", 6, "a", "c"),
+    answers = [  # right before, right after
+        ("noise", 0, True, True),
+        ("noise", 2, False, True),
+        ("noise", 3, False, True),
+        ("blur", 4, True, False),
+        ("blur", 5, False, True),
+        ("blur", 6, True, False),
     ]
-    chosen = [(verdict, r.dataset, r.sample) for verdict, r in _telling(records)]
+    records = [record("noise", 1, True, method="tta")]
+    for dataset, place, before, after in answers:
+        records += [record(dataset, place, before, "source"), record(dataset, place, after)]
+    chosen = [(verdict, r.dataset, r.place) for verdict, r in _telling(records)]
     assert chosen == [("set right", "blur", 5), ("set right", "noise", 2), ("made wrong", "blur", 4)]

@@ -10,7 +10,7 @@ from memo_tta.cli.progress import progress
 
 if TYPE_CHECKING:
     from memo_tta.data.dataset import Dataset
-    from memo_tta.evaluation.runner import Record
+    from memo_tta.evaluation.record import Record
     from memo_tta.methods import Memo
     from memo_tta.report.html import Figure
 
@@ -29,7 +29,9 @@ def demo(weights: Path | None, out: Path, points: int) -> None:
     Prints a table, and writes a page and pictures of views with the model's answers before and after.
     """
     from memo_tta.data.sample_images import SHIFTS, load_sample, shifted
-    from memo_tta.evaluation.runner import balanced, run, summarise
+    from memo_tta.evaluation.record import Record
+    from memo_tta.evaluation.runner import run
+    from memo_tta.evaluation.summary import balanced, summarise
     from memo_tta.files import whole_file
     from memo_tta.methods import METHODS as TABLE
     from memo_tta.methods import Memo
@@ -45,6 +47,7 @@ def demo(weights: Path | None, out: Path, points: int) -> None:
     with progress("images") as update:
         for images in sets:
             for record in run(images, methods):
+                assert isinstance(record, Record)  # arrays cannot be unreadable
                 records.append(record)
                 update(len(records) // len(methods), len(sets) * points)
     rows = summarise(records)
@@ -71,9 +74,10 @@ def demo(weights: Path | None, out: Path, points: int) -> None:
 
 def _telling(records: "list[Record]") -> "list[tuple[str, Record]]":
     """The first point of each shift that memo set right, and the first of all that it made wrong."""
-    memo = [r for r in records if r.method == "memo" and r.prediction.adapted]
-    helped = {r.dataset: r for r in reversed(memo) if r.right and r.prediction.source.index != r.label}
-    hurt = [r for r in memo if not r.right and r.prediction.source.index == r.label]
+    source = {(r.dataset, r.place): r for r in records if r.method == "source"}
+    memo = [r for r in records if r.method == "memo"]
+    helped = {r.dataset: r for r in reversed(memo) if r.right and not source[r.dataset, r.place].right}
+    hurt = [r for r in memo if not r.right and source[r.dataset, r.place].right]
     chosen = [("set right", helped[name]) for name in sorted(helped)]
     return chosen + [("made wrong", r) for r in hurt[:1]]
 
@@ -82,8 +86,9 @@ def _figure(robust: "Memo", images: "Dataset", record: "Record", verdict: str) -
     from memo_tta.report.html import Figure
     from memo_tta.report.panel import view_panel
 
-    image = images.by_id(record.sample).image
-    seen = robust.explain(image, sample_id=record.sample)
+    sample = images[record.place]
+    image = sample.image
+    seen = robust.explain(image, sample_id=sample.id)
     truth = images.labels[record.label]
     panel = view_panel(
         [image, *robust.classifier.pictures(seen.views[:SHOWN_VIEWS])],

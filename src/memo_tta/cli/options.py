@@ -37,6 +37,26 @@ def method_options(
     return chosen
 
 
+def all_method_options(
+    names: Sequence[str], methods: Sequence[str], config: Path | None, options: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """The options of several methods; METHOD.NAME=VALUE is for one, NAME=VALUE for all that have it."""
+    from memo_tta.methods import METHODS
+
+    chosen = {name: {} if config is None else _table(config, name, methods) for name in names}
+    for option in options:
+        key, value = _parse(option)
+        method, dot, field = key.rpartition(".")
+        if dot and method not in names:
+            raise unknown_name("method in --option", method, names)
+        takers = [method] if dot else [name for name in names if hasattr(METHODS[name].options, key)]
+        if not takers:
+            raise unknown_name("option", key, sorted({f for n in names for f in vars(METHODS[n].options)}))
+        for name in takers:
+            chosen[name][field] = value
+    return {name: table for name, table in chosen.items() if table}
+
+
 def _parse(option: str) -> tuple[str, Any]:
     name, equals, text = option.partition("=")
     if not equals or not name:

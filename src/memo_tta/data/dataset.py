@@ -51,9 +51,6 @@ class Dataset:
     def id(self, place: int) -> SampleId:
         return place if self.ids is None else self.ids[place]
 
-    def by_id(self, sample_id: SampleId) -> Sample:
-        return self[int(sample_id) if self.ids is None else self.ids.index(sample_id)]
-
     def take(self, places: Sequence[int] | np.ndarray) -> "Dataset":
         """Some of the points, in this order, with their ids; nothing is read yet."""
         places = [int(place) for place in places]

@@ -1,70 +1,91 @@
-"""Run methods over labelled points."""
+"""Run methods over labelled points. Here, and nowhere else, labels meet predictions."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any
 
-import numpy as np
-
 from memo_tta.data.dataset import Dataset
-from memo_tta.evaluation.statistics import wilson_interval
-from memo_tta.methods import Method, Prediction
-from memo_tta.seeding import SampleId
+from memo_tta.errors import InputError
+from memo_tta.evaluation.record import Record, record
+from memo_tta.methods import Method
+from memo_tta.methods.ledger import Cost, Ledger
+from memo_tta.methods.tta import TTA
+from memo_tta.models.classifier import Point
+
+Methods = Mapping[str, Method[Any]]
 
 
 @dataclass(frozen=True)
-class Record:
-    """What one method said of one point."""
+class Skipped:
+    """A point that could not be read, and why."""
 
     dataset: str
-    sample: SampleId
-    method: str
-    label: int
-    prediction: Prediction
-    seconds: float
-
-    @property
-    def right(self) -> bool:
-        return self.prediction.index == self.label
+    corruption: str
+    severity: int
+    place: int
+    sample: str
+    reason: str
 
 
-def run(dataset: Dataset, methods: Mapping[str, Method[Any]]) -> Iterator[Record]:
-    """Point by point, method by method; views depend on the sample's id alone."""
-    for sample in dataset:
-        for name, method in methods.items():
-            began = perf_counter()
-            prediction = method.predict(sample.image, sample_id=sample.id)
-            yield Record(dataset.name, sample.id, name, sample.label, prediction, perf_counter() - began)
+def run(
+    dataset: Dataset, methods: Methods, places: Sequence[int] | None = None, skip_bad: bool = False
+) -> Iterator[Record | Skipped]:
+    """Every method at every place: those of one point share their work, others get batches in order."""
+    places = range(len(dataset)) if places is None else places
+    single = {name: method for name, method in methods.items() if method.points == 1 and not method.online}
+    if single:
+        yield from _point_by_point(dataset, single, places, skip_bad)
+    for name, method in methods.items():
+        if name not in single:
+            yield from _in_batches(dataset, name, method, places, skip_bad)
 
 
-@dataclass(frozen=True)
-class Summary:
-    """Error of one method on one data set, with its 95 % interval and its price."""
-
-    dataset: str
-    method: str
-    points: int
-    error: float
-    low: float
-    high: float
-    seconds: float  # per point, median
-
-
-def summarise(records: list[Record]) -> list[Summary]:
-    """One row per data set and method, in the order of their first record."""
-    rows = []
-    for dataset, method in dict.fromkeys((r.dataset, r.method) for r in records):
-        part = [r for r in records if (r.dataset, r.method) == (dataset, method)]
-        wrong = sum(not r.right for r in part)
-        low, high = wilson_interval(wrong, len(part))
-        seconds = float(np.median([r.seconds for r in part]))
-        rows.append(Summary(dataset, method, len(part), wrong / len(part), low, high, seconds))
-    return rows
+def _point_by_point(
+    dataset: Dataset, methods: Methods, places: Sequence[int], skip_bad: bool
+) -> Iterator[Record | Skipped]:
+    # Averaging comes last: by then the views may have been through the model.
+    ordered = sorted(methods, key=lambda name: isinstance(methods[name], TTA))
+    for place in places:
+        point = _read(dataset, place, methods[ordered[0]], skip_bad)
+        if isinstance(point, Skipped):
+            yield point
+            continue
+        ledger, found = Ledger(), dict[str, Record]()
+        for name in ordered:
+            ledger.open()
+            (prediction,) = methods[name].predict_points([point], [dataset.id(place)], ledger)
+            found[name] = record(dataset, place, name, prediction, ledger.close())
+        yield from (found[name] for name in methods)
 
 
-def balanced(dataset: Dataset, count: int) -> Dataset:
-    """The first `count` points that are spread evenly over the classes."""
-    each = -(-count // len(dataset.labels))
-    chosen = np.concatenate([np.flatnonzero(dataset.y == c)[:each] for c in range(len(dataset.labels))])
-    return dataset.take(np.sort(chosen)[:count])
+def _in_batches(
+    dataset: Dataset, name: str, method: Method[Any], places: Sequence[int], skip_bad: bool
+) -> Iterator[Record | Skipped]:
+    """Batches in order, the last one shorter; an online method starts from the source."""
+    method.reset()
+    for start in range(0, len(places), method.points):
+        points: dict[int, Point] = {}
+        for place in places[start : start + method.points]:
+            point = _read(dataset, place, method, skip_bad)
+            if isinstance(point, Skipped):
+                yield point
+            else:
+                points[place] = point
+        if points:
+            ledger = Ledger()
+            ids = [dataset.id(place) for place in points]
+            predictions = method.predict_points(list(points.values()), ids, ledger)
+            cost = ledger.close()
+            share = Cost(*(part / len(points) for part in (cost.total, cost.views, cost.predict)))
+            for place, prediction in zip(points, predictions, strict=True):
+                yield record(dataset, place, name, prediction, share)
+
+
+def _read(dataset: Dataset, place: int, method: Method[Any], skip_bad: bool) -> Point | Skipped:
+    try:
+        return method.classifier.point(dataset[place].image)
+    except InputError as error:
+        if not skip_bad:
+            raise InputError(f"{error} (--skip-bad goes on without it)") from None
+        sample = str(dataset.id(place))
+        return Skipped(dataset.name, dataset.corruption, dataset.severity, place, sample, str(error))

@@ -1,6 +1,7 @@
 """The exact gradient over all views, with the memory of all of them or of one chunk."""
 
 from collections.abc import Callable, Sequence
+from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -24,10 +25,12 @@ class ViewGradient:
         self.views = views
         self._forward = forward
         self._chunks = views.split(micro_batch or len(views))
+        began = perf_counter()
         if len(self._chunks) == 1:
             self.logits = self._with_graph(views)
         else:
             self.logits = forward_in_chunks(forward, views, micro_batch).requires_grad_()
+        self.seconds = perf_counter() - began
 
     def of(self, loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor | None]:
         """d loss / d parameters; None for a parameter that the logits do not depend on."""

@@ -13,6 +13,7 @@ from memo_tta.image import ImageLike
 from memo_tta.methods.bn import warn_without_layers
 from memo_tta.methods.episode import episode
 from memo_tta.methods.gradient import NOT_FINITE, ViewGradient, forward_in_chunks
+from memo_tta.methods.ledger import Ledger
 from memo_tta.methods.method import Batch, Outcome
 from memo_tta.methods.options import UpdateOptions, check_share
 from memo_tta.methods.parameters import choose_parameters
@@ -109,9 +110,9 @@ class Memo(ViewMethod[MemoOptions]):
 
         A point that is not adapted to (see `reason`) has none.
         """
-        batch = self._batch([self.classifier.point(image)], [sample_id])
+        batch = self._batch([self.classifier.point(image)], [sample_id], Ledger())
         seen: list[Tensor] = []
-        outcome = self._run_point(batch, lambda: self._draw(batch.points[0], batch.rngs[0]), seen)
+        outcome = self._run_point(batch, self._drawing(batch), seen)
         (prediction,) = self._predictions(batch, [outcome])
         views, before, after = seen or (batch.x[:0], [], [])
         labels = self.classifier.labels
@@ -130,6 +131,9 @@ class Memo(ViewMethod[MemoOptions]):
             mixed_statistics(module, self.options.prior_strength) as statistics,
         ):
             look = self._look(draw, batch.x, statistics)
+            if statistics.mixes_nothing and self.options.micro_batch is None:
+                # The model was still the source, so this is what test-time augmentation sees.
+                batch.ledger.keep(("logits", self.first_views), look.logits.detach(), look.seconds)
             first_entropy = _number(marginal_entropy(look.logits.detach()))
             if (reason := self._low_entropy(first_entropy, look.logits)) is not None:
                 return Outcome(None, reason=reason, marginal_entropy=first_entropy)
@@ -139,7 +143,8 @@ class Memo(ViewMethod[MemoOptions]):
                 loss = self._objective(self._select(look.logits))
                 if not look.descend(loss, self._parameters, rule):
                     return Outcome(None, reason=NOT_FINITE, marginal_entropy=first_entropy)
-            logits = self._answer(batch.x, look.views, statistics)
+            with batch.ledger.stage("predict"):
+                logits = self._answer(batch.x, look.views, statistics)
             if seen is not None:
                 after = forward_in_chunks(self.classifier, look.views, self.options.micro_batch)
                 seen += [look.views, look.logits.detach(), after]

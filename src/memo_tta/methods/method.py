@@ -12,6 +12,7 @@ from torch import Tensor
 from memo_tta.errors import InputError
 from memo_tta.image import ImageLike
 from memo_tta.methods.episode import episode
+from memo_tta.methods.ledger import Ledger
 from memo_tta.methods.options import AnyOptions, build_options
 from memo_tta.methods.prediction import Prediction
 from memo_tta.models.classifier import Classifier, Point
@@ -24,7 +25,7 @@ class Batch:
 
     points: list[Point]
     rngs: list[np.random.Generator]
-    source: Tensor | None = None  # logits before adaptation, once they are known
+    ledger: Ledger
 
     @property
     def x(self) -> Tensor:
@@ -92,9 +93,16 @@ class Method(ABC, Generic[AnyOptions]):
         predictions: list[Prediction] = []
         for start in range(0, len(image), self.points):
             part = slice(start, start + self.points)
-            batch = self._batch([self.classifier.point(one) for one in image[part]], ids[part])
-            predictions += self._predictions(batch, self.run(batch))
+            points = [self.classifier.point(one) for one in image[part]]
+            predictions += self.predict_points(points, ids[part], Ledger())
         return predictions
+
+    def predict_points(
+        self, points: list[Point], ids: Sequence[SampleId | None], ledger: Ledger
+    ) -> list[Prediction]:
+        """Predict the points that the method takes at once, with what other methods did for them."""
+        batch = self._batch(points, ids, ledger)
+        return self._predictions(batch, self.run(batch))
 
     def __call__(self, x: Tensor) -> Tensor:
         """Logits [N, K] of normalised inputs [N, ...], without gradient, on their device."""
@@ -102,23 +110,26 @@ class Method(ABC, Generic[AnyOptions]):
             raise InputError(f"input: expected a batch of at least one point, got shape {tuple(x.shape)}")
         rows: list[Tensor] = []
         for part in x.split(self.points):
-            batch = self._batch([self.classifier.tensor_point(one) for one in part], [None] * len(part))
+            points = [self.classifier.tensor_point(one) for one in part]
+            batch = self._batch(points, [None] * len(part), Ledger())
             rows += [logits for logits, _ in self._settled(batch, self.run(batch))]
         return torch.stack(rows).to(x.device)
 
     def source_logits(self, batch: Batch) -> Tensor:
         """The module's own logits [n, K], as it came, computed once per batch."""
-        if batch.source is None:
-            with episode(self.classifier.module), torch.no_grad():
-                batch.source = self.classifier(batch.x)
-        return batch.source
 
-    def _batch(self, points: list[Point], ids: Sequence[SampleId | None]) -> Batch:
+        def compute() -> Tensor:
+            with episode(self.classifier.module), torch.no_grad():
+                return self.classifier(batch.x)
+
+        return batch.ledger.once("source", compute, "predict")
+
+    def _batch(self, points: list[Point], ids: Sequence[SampleId | None], ledger: Ledger) -> Batch:
         rngs = [
             sample_rng(self.options.seed, _content(point) if sample_id is None else sample_id)
             for point, sample_id in zip(points, ids, strict=True)
         ]
-        return Batch(points, rngs)
+        return Batch(points, rngs, ledger)
 
     def _settled(self, batch: Batch, outcomes: list[Outcome]) -> Iterator[tuple[Tensor, Outcome]]:
         """Logits per point: the method's if it has finite ones, else the source's and why."""

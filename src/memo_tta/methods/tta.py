@@ -1,6 +1,7 @@
 """Test-time augmentation: predict the view-averaged distribution, adapt nothing."""
 
 import torch
+from torch import Tensor
 
 from memo_tta.methods.episode import episode
 from memo_tta.methods.gradient import forward_in_chunks
@@ -16,9 +17,13 @@ class TTA(ViewMethod[ViewOptions]):
     from_settings = frozenset({"n_views"})
 
     def run_point(self, batch: Batch, draw: DrawViews) -> Outcome:
-        with episode(self.classifier.module), torch.no_grad():
-            logits = forward_in_chunks(self.classifier, draw(), self.options.micro_batch)
-        marginal = marginal_log_probabilities(logits)
+        views = draw()
+
+        def forward() -> Tensor:
+            with episode(self.classifier.module), torch.no_grad():
+                return forward_in_chunks(self.classifier, views, self.options.micro_batch)
+
+        marginal = marginal_log_probabilities(batch.ledger.once(("logits", self.first_views), forward))
         return Outcome(
             marginal, reason="tta averages and adapts nothing", marginal_entropy=float(entropy(marginal))
         )

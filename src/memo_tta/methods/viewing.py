@@ -1,7 +1,7 @@
 """Methods that look at views of the point."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from memo_tta.errors import ConfigError, InputError
+from memo_tta.methods.ledger import Ledger
 from memo_tta.methods.method import Batch, Method, Outcome
 from memo_tta.methods.options import Options, check_count
 from memo_tta.methods.prediction import Prediction
@@ -49,8 +50,7 @@ class ViewMethod(Method[AnyViewOptions]):
         self._augment = build_augmentation(self.options.augment, classifier)
 
     def run(self, batch: Batch) -> list[Outcome]:
-        (point,), (rng,) = batch.points, batch.rngs
-        return [self.run_point(batch, lambda: self._draw(point, rng))]
+        return [self.run_point(batch, self._drawing(batch))]
 
     @abstractmethod
     def run_point(self, batch: Batch, draw: DrawViews) -> Outcome:
@@ -68,9 +68,36 @@ class ViewMethod(Method[AnyViewOptions]):
             )
         with torch.inference_mode(False):
             views = views.detach().clone()
-        batch = self._batch([self.classifier.tensor_point(x)], [None])
+        batch = self._batch([self.classifier.tensor_point(x)], [None], Ledger())
         (prediction,) = self._predictions(batch, [self.run_point(batch, lambda: views)])
         return prediction
+
+    @property
+    def first_views(self) -> Hashable:
+        """What tells the first views of a point from those that other methods draw of it."""
+        options = self.options
+        augment = options.augment if isinstance(options.augment, str) else id(options.augment)
+        return "views", options.seed, options.n_views, augment
+
+    def _drawing(self, batch: Batch) -> DrawViews:
+        """Draws new views at every call; the first ones are shared with methods that draw alike."""
+        (point,), (rng,) = batch.points, batch.rngs
+        is_first = True
+
+        def draw_first() -> tuple[Tensor, Mapping[str, Any]]:
+            return self._draw(point, rng), rng.bit_generator.state
+
+        def draw() -> Tensor:
+            nonlocal is_first
+            if not is_first:
+                with batch.ledger.stage("views"):
+                    return self._draw(point, rng)
+            is_first = False
+            views, state = batch.ledger.once(self.first_views, draw_first, "views")
+            rng.bit_generator.state = state  # what is drawn next does not depend on who drew before
+            return views
+
+        return draw
 
     def _draw(self, point: Point, rng: np.random.Generator) -> Tensor:
         n = self.options.n_views

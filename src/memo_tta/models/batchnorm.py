@@ -49,6 +49,10 @@ class MixedStatistics:
         }
         self._hooks: list[Any] = []
 
+    @property
+    def mixes_nothing(self) -> bool:
+        return not self._running
+
     def attach(self) -> None:
         for layer in self._running:
             self._hooks.append(layer.register_forward_pre_hook(self._mix))

@@ -10,7 +10,7 @@ from string import Template
 
 from PIL import Image
 
-from memo_tta.evaluation.runner import Summary
+from memo_tta.evaluation.summary import Summary
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from memo_tta.evaluation.runner import Summary
+from memo_tta.evaluation.summary import Summary
 
 
 def summary_table(rows: Sequence[Summary]) -> Table:

@@ -1,0 +1,232 @@
+"""`memo evaluate`: the same records whatever happens on the way."""
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from dataclasses import astuple
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memo_tta.data.catalog import load_dataset
+from memo_tta.evaluation.store import COLUMNS, FILE, reading, writing
+from memo_tta.methods import METHODS
+from memo_tta.models.zoo import load
+
+POINTS = 90
+KILLS = 10 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 3
+OWN = """
+import torch
+from torch import nn
+import memo_tta as mt
+
+def build():
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(72, 5)
+    )
+    return mt.Classifier(net, size=8, mean=(0.5,) * 3, std=(0.5,) * 3, labels="abcde")
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A model and data of one's own."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "own.py").write_text(OWN)
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (POINTS, 8, 8, 3), dtype=np.uint8)
+    np.savez(folder / "own.npz", x=x, y=np.arange(POINTS) % 5)
+    return folder
+
+
+@pytest.fixture
+def words(files):
+    """The command, without --out."""
+    methods = ("--methods", "source,tta,memo,tent,bn", "--option", "n_views=4", "--option", "batch_size=16")
+    return ("evaluate", files / "own.npz", "--model", f"{files}/own.py:build", *methods)
+
+
+def rows(out: Path):
+    """All records without their times."""
+    with reading(out) as store:
+        return [
+            tuple(v for k, v in zip(COLUMNS, astuple(r), strict=True) if "seconds" not in k)
+            for r in store.records()
+        ]
+
+
+def test_records_are_what_the_methods_say(memo, files, words, tmp_path):
+    code, out, _ = memo(*words, "--out", tmp_path / "run", "--workers", 1)
+    assert code == 0 and "memo report" in out
+    with reading(tmp_path / "run") as store:
+        records = list(store.records())
+    assert len(records) == 5 * POINTS
+    data, classifier = load_dataset(str(files / "own.npz")), load(f"{files}/own.py:build")
+    robust = METHODS["memo"](classifier, n_views=4)
+    for record in (r for r in records if r.method == "memo" and r.place % 10 == 0):
+        alone = robust.predict(data[record.place].image, sample_id=record.place)
+        assert (record.prediction, record.label) == (alone.index, record.place % 5)
+        assert record.score == pytest.approx(alone.score, rel=1e-5) and record.seconds > 0
+    tent = METHODS["tent"](classifier, batch_size=16).predict([sample.image for sample in data])
+    assert [r.prediction for r in records if r.method == "tent"] == [p.index for p in tent]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_that_is_killed_again_and_again_ends_like_an_unbroken_one(memo, words, tmp_path, workers):
+    words = (*words, "--workers", workers)
+    assert memo(*words, "--out", tmp_path / "whole")[0] == 0
+    command = [sys.executable, "-m", "memo_tta", *map(str, words), "--out", str(tmp_path / "broken")]
+    rng, kills = random.Random(workers), 0
+    while True:
+        with subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL) as run:
+            if kills == KILLS:
+                assert run.wait() == 0
+                break
+            if kills > 0:  # at some moment after the first record
+                store = tmp_path / "broken" / FILE
+                while not (store.exists() and count(store)) and run.poll() is None:
+                    time.sleep(0.02)
+            time.sleep(rng.uniform(0, 0.6 if kills else 2.0))
+            victims = children(run.pid) if workers > 1 and kills % 2 else []
+            for victim in victims[:1]:
+                os.kill(victim, signal.SIGKILL)  # a worker: the run goes on
+            if victims:
+                time.sleep(rng.uniform(0, 0.5))
+            os.killpg(run.pid, signal.SIGKILL)
+            kills += 1
+    assert rows(tmp_path / "broken") == rows(tmp_path / "whole")
+
+
+def count(store: Path) -> int:
+    try:
+        return sqlite3.connect(store).execute("SELECT COUNT(*) FROM records").fetchone()[0]
+    except sqlite3.Error:
+        return 0
+
+
+def children(pid: int) -> list[int]:
+    done = subprocess.run(["pgrep", "-P", str(pid), "-f", "spawn_main"], capture_output=True, text=True)
+    return [int(word) for word in done.stdout.split()]
+
+
+def test_a_worker_that_dies_is_replaced(memo, words, tmp_path):
+    assert memo(*words, "--out", tmp_path / "whole", "--workers", 2)[0] == 0
+    command = [
+        sys.executable,
+        "-m",
+        "memo_tta",
+        *map(str, words),
+        "--workers",
+        "2",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as run:
+        while len(found := children(run.pid)) < 2:
+            time.sleep(0.02)
+        os.kill(found[0], signal.SIGKILL)
+        assert run.wait() == 0
+    assert rows(tmp_path / "run") == rows(tmp_path / "whole")
+
+
+def test_an_interrupt_leaves_a_run_that_goes_on(memo, words, tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "memo_tta",
+        *map(str, words),
+        "--workers",
+        "1",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
+        while not ((tmp_path / "run" / FILE).exists() and count(tmp_path / "run" / FILE)):
+            time.sleep(0.02)
+        run.send_signal(signal.SIGINT)
+        _, err = run.communicate()
+    assert run.returncode in (0, 130) and "Traceback" not in err
+    assert memo(*words, "--out", tmp_path / "run")[0] == 0 and len(rows(tmp_path / "run")) == 5 * POINTS
+
+
+def test_nothing_is_done_twice(memo, words, tmp_path):
+    assert memo(*words, "--out", tmp_path / "run", "--workers", 1)[0] == 0
+    with reading(tmp_path / "run") as store:
+        before = [astuple(record) for record in store.records()]
+    assert memo(*words, "--out", tmp_path / "run", "--workers", 1)[0] == 0
+    with reading(tmp_path / "run") as store:
+        assert [astuple(record) for record in store.records()] == before  # with their times
+
+
+def test_corruptions_are_parts_and_a_limit_is_balanced(memo, files, tmp_path):
+    model = ("--model", f"{files}/own.py:build", "--methods", "source", "--workers", 1)
+    data = (
+        "evaluate",
+        files / "own.npz",
+        "--corruptions",
+        "contrast,fog",
+        "--severities",
+        "1,5",
+        "--limit",
+        10,
+    )
+    assert memo(*data, *model, "--out", tmp_path / "run")[0] == 0
+    with reading(tmp_path / "run") as store:
+        records = list(store.records())
+    parts = {(r.corruption, r.severity) for r in records}
+    assert parts == {("contrast", 1), ("contrast", 5), ("fog", 1), ("fog", 5)}
+    labels = [r.label for r in records if (r.corruption, r.severity) == ("fog", 5)]
+    assert sorted(labels) == sorted(list(range(5)) * 2)
+
+
+def test_a_run_of_another_job_is_refused(memo, words, tmp_path):
+    assert memo(*words, "--out", tmp_path / "run", "--workers", 1)[0] == 0
+    code, _, err = memo(*words, "--out", tmp_path / "run", "--seed", 1, "--limit", 5)
+    assert code == 1 and "is a run of another job (limit was None, now 5; seed was 0, now 1)" in err
+
+
+def test_a_second_writer_is_refused(memo, words, tmp_path):
+    with writing(tmp_path / "run"):
+        code, _, err = memo(*words, "--out", tmp_path / "run")
+    assert code == 1 and "another process is writing to this run" in err
+
+
+def test_a_damaged_file_says_what_can_be_saved(memo, words, tmp_path):
+    assert memo(*words, "--out", tmp_path / "run", "--workers", 1)[0] == 0
+    path = tmp_path / "run" / FILE
+    path.write_bytes(b"\x00" * 4096 + path.read_bytes()[4096:])
+    code, _, err = memo(*words, "--out", tmp_path / "run")
+    assert code == 1 and "damaged (file is not a database)" in err and ".recover" in err
+
+
+def test_bad_words_say_what_there_is(memo, files, words, tmp_path):
+    out = ("--out", tmp_path / "run")
+    assert "did you mean 'memo'" in memo(*words[:4], "--methods", "mem", *out)[2]
+    assert "unknown corruption 'fogg'" in memo(*words, "--corruptions", "fogg", *out)[2]
+    assert memo(*words, "--severities", "x", *out)[0] == 2 and memo(*words, "--workers", "x", *out)[0] == 2
+    assert "unknown option 'viewz'" in memo(*words, "--option", "viewz=3", *out)[2]
+    np.savez(files / "seven.npz", x=np.zeros((7, 8, 8, 3), np.uint8), y=np.arange(7))
+    code, _, err = memo("evaluate", files / "seven.npz", *words[2:], *out)
+    assert code == 1 and "seven: has 7 classes, the model 5" in err
+
+
+def test_a_read_only_folder_is_one_line(memo, words, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, err = memo(*words, "--out", tmp_path / "file" / "run")
+    assert code == 1 and err.count("\n") == 1
+
+
+def test_what_is_stored_survives_and_is_stored_once(memo, words, tmp_path):
+    assert memo(*words, "--out", tmp_path / "run", "--workers", 1)[0] == 0
+    with writing(tmp_path / "run") as store:
+        some = list(store.records())[:7]
+        store.add(some)
+        assert len(list(store.records())) == 5 * POINTS
+        facts = store.facts()
+    assert facts["job"]["seed"] == 0 and facts["versions"]["torch"] and len(facts["fingerprint"]) == 32

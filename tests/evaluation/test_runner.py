@@ -1,0 +1,169 @@
+"""Methods over labelled points: what they share, what they say, what it costs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memo_tta.data.dataset import Dataset
+from memo_tta.errors import ConfigError, InputError
+from memo_tta.evaluation.fitting import fit
+from memo_tta.evaluation.record import Record
+from memo_tta.evaluation.runner import Skipped, run
+from memo_tta.evaluation.statistics import wilson_interval
+from memo_tta.evaluation.summary import balanced, summarise
+from memo_tta.methods import METHODS
+from memo_tta.methods.ledger import Ledger
+from tests.nets import build_classifier, pictures
+
+
+def dataset(n: int) -> Dataset:
+    return Dataset("noise", np.stack(pictures(n)), np.arange(n) % 5, list("abcde"))
+
+
+def without_time(rows):
+    return [replace(row, seconds=0, views_seconds=0, predict_seconds=0) for row in rows]
+
+
+@pytest.mark.parametrize("kind", ["group-norm", "batch-norm"])
+def test_methods_together_say_what_each_says_alone(kind):
+    names = ("source", "tta", "memo", "memo-ce", "tent-bs1", *(["bn1"] if kind == "batch-norm" else []))
+    classifier = build_classifier(kind)
+    options = {name: {"n_views": 4} for name in ("tta", "memo", "memo-ce")}
+    options["memo"] |= {"steps": 2, "lr": 0.01}  # the second step draws views of its own
+
+    def build(name):
+        return METHODS[name](classifier, **options.get(name, {}))
+
+    data = dataset(3)
+    together = list(run(data, {name: build(name) for name in names}))
+    assert [(row.place, row.method) for row in together[: len(names)]] == [(0, name) for name in names]
+    for row in together:
+        alone = build(row.method).predict(data.images[row.place], sample_id=row.place)
+        assert (row.prediction, row.label, row.adapted) == (alone.index, row.place % 5, alone.adapted)
+        assert row.score == pytest.approx(alone.score, rel=1e-5)
+        assert row.entropy_after == pytest.approx(alone.entropy, rel=1e-4, abs=1e-6)
+        assert row.entropy_before == pytest.approx(alone.source.entropy, rel=1e-5)
+
+
+class Counting:
+    """An augmentation that counts how often it is asked."""
+
+    calls = 0
+
+    def __init__(self):
+        self.inner = METHODS["tta"](build_classifier("group-norm"))._augment
+
+    def __call__(self, image, n, rng):
+        self.calls += 1
+        return self.inner(image, n, rng)
+
+
+def test_views_and_their_first_forward_are_had_once():
+    classifier, augment, forwards = build_classifier("group-norm"), Counting(), []
+    methods = {
+        "source": METHODS["source"](classifier),
+        "tta": METHODS["tta"](classifier, n_views=4, augment=augment),
+        "memo": METHODS["memo"](classifier, n_views=4, augment=augment),
+    }
+    hook = classifier.module.register_forward_pre_hook(lambda _, inputs: forwards.append(len(inputs[0])))
+    rows = list(run(dataset(2), methods))
+    hook.remove()
+    assert augment.calls == 2  # once a point
+    assert sorted(forwards) == [1, 1, 1, 1, 4, 4]  # of each point: source, adapted, and all views once
+    tta, memo = (next(row for row in rows if row.method == name) for name in ("tta", "memo"))
+    assert tta.views_seconds == memo.views_seconds > 0 and tta.seconds > tta.views_seconds
+    assert 0 < memo.predict_seconds < memo.seconds
+
+
+def test_borrowed_work_is_charged_to_all_that_use_it(monkeypatch):
+    now = iter([0, 1, 3, 10, 20, 24]).__next__  # open, begin and end of the work, close; open, close
+    monkeypatch.setattr("memo_tta.methods.ledger.perf_counter", now)
+    ledger = Ledger()
+    assert ledger.once("a", lambda: "value", "views") == "value"
+    first = ledger.close()
+    ledger.open()
+    assert ledger.once("a", pytest.fail, "views") == "value"
+    second = ledger.close()
+    assert (first.total, first.views, first.model) == (10, 2, 8)
+    assert (second.total, second.views, second.predict, second.model) == (4 + 2, 2, 0, 4)
+
+
+def test_batches_come_in_order_and_the_last_one_is_short():
+    classifier, sizes = build_classifier("batch-norm"), []
+    classifier.module.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    bn = METHODS["bn"](classifier, batch_size=4)
+    rows = list(run(dataset(10), {"bn": bn}))
+    assert [row.place for row in rows] == list(range(10)) and sizes[::2] == [4, 4, 2]
+
+
+def test_an_online_method_starts_from_the_source():
+    tent = METHODS["tent"](build_classifier("batch-norm"), batch_size=3, lr=0.1)
+    first, again = (without_time(run(dataset(9), {"tent": tent})) for _ in range(2))
+    assert first == again
+    alone = METHODS["tent"](build_classifier("batch-norm"), batch_size=3, lr=0.1).predict(
+        list(dataset(9).images)
+    )
+    assert [row.prediction for row in first] == [p.index for p in alone]
+
+
+class Broken:
+    """Images of which one cannot be read."""
+
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, place):
+        if place == 2:
+            raise InputError("c.png: not an image")
+        return pictures(5)[place]
+
+
+def test_bad_images_stop_unless_they_may_be_skipped():
+    data = Dataset("own", Broken(), np.zeros(5, int), list("abcde"), ids=list("abcde"))
+    classifier = build_classifier("batch-norm")
+    methods = {name: METHODS[name](classifier) for name in ("source", "bn")}
+    with pytest.raises(InputError, match=r"not an image \(--skip-bad goes on without it\)"):
+        list(run(data, methods))
+    rows = list(run(data, methods, skip_bad=True))
+    assert [row.sample for row in rows if isinstance(row, Skipped)] == ["c", "c"]
+    assert [row.place for row in rows if isinstance(row, Record)] == [0, 1, 3, 4] * 2
+
+
+def test_summary_counts_errors_by_data_set_and_method():
+    methods = {"source": METHODS["source"](build_classifier("group-norm"))}
+    records = list(run(dataset(10), methods))
+    (row,) = summarise(records)
+    wrong = sum(r.prediction != r.label for r in records)
+    assert (row.dataset, row.method, row.points, row.error) == ("noise", "source", 10, wrong / 10)
+    assert (row.low, row.high) == wilson_interval(wrong, 10)
+    assert row.seconds == np.median([r.seconds for r in records])
+
+
+@given(st.integers(1, 40), st.integers(0, 3))
+def test_a_balanced_part_spreads_over_the_classes(count, seed):
+    data = dataset(40)
+    part = balanced(data, count, seed)
+    counts = np.bincount(part.y, minlength=5)
+    assert len(part) == count and counts.max() - counts.min() <= 1
+    assert list(part.ids) == sorted(part.ids) == list(balanced(data, count, seed).ids)
+
+
+def test_a_balanced_part_of_many_classes_is_not_the_first_of_them():
+    data = Dataset(
+        "many", np.zeros((1000, 1, 1, 3), np.uint8), np.arange(1000), [str(i) for i in range(1000)]
+    )
+    places = np.array(balanced(data, 100).ids)
+    assert places.max() > 900 and abs(places.mean() - 500) < 100
+
+
+def test_labels_are_fitted_to_the_model_by_name():
+    classifier = build_classifier("group-norm")
+    own = Dataset("own", np.zeros((3, 8, 8, 3), np.uint8), np.array([0, 1, 1]), ["b", "e"])
+    assert fit(classifier, own)[1].y.tolist() == [1, 4, 4]
+    numbered = replace(own, labels=["0", "1"])
+    assert fit(classifier, numbered)[1].y.tolist() == [0, 1, 1]
+    with pytest.raises(ConfigError, match=r"own: has 2 classes, the model 5, and 'x' is not among them"):
+        fit(classifier, replace(own, labels=["b", "x"]))
