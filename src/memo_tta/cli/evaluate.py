@@ -54,7 +54,7 @@ def evaluate(
         methods=names,
         options=all_method_options(names, list(METHODS), config, options),
         corruptions=corruptions.split(",") if corruptions else None,
-        severities=_levels(severities) if severities else None,
+        severities=levels(severities) if severities else None,
         limit=limit,
         seed=seed or 0,
         skip_bad=skip_bad,
@@ -65,17 +65,17 @@ def evaluate(
             shown = (f"{name} {wrong / answers:.1%}" for name, (wrong, answers) in errors.items() if answers)
             update(done, total, " · ".join(shown))
 
-        run(job, out, _count(workers), report)
+        run(job, out, count_workers(workers), report)
     click.echo(f"{out}: done; see it with `memo report {out}`")
 
 
-def _levels(text: str) -> list[int]:
+def levels(text: str) -> list[int]:
     if not all(level.isdecimal() for level in text.split(",")):
         raise click.UsageError(f"--severities: expected levels like 3,5, got {text!r}")
     return [int(level) for level in text.split(",")]
 
 
-def _count(workers: str) -> int | None:
+def count_workers(workers: str) -> int | None:
     if workers == "auto":
         return None
     if not workers.isdecimal() or int(workers) < 1:

@@ -81,4 +81,5 @@ def _table(path: Path, method: str, methods: Sequence[str]) -> dict[str, Any]:
             raise unknown_name(f"method in {path}", name, methods)
         if not isinstance(table, dict):
             raise ConfigError(f"{path}: expected a table [{name}], got {table!r}")
-    return dict(content.get(method, {}))
+    # TOML has no word for nothing.
+    return {key: None if value == "none" else value for key, value in content.get(method, {}).items()}

@@ -1,0 +1,94 @@
+"""`memo tune`: the paper's grid, narrowed, resumed, and taken by the other commands."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+
+import pytest
+from torch import nn
+
+from memo_tta.data.corruptions import VALIDATION
+from memo_tta.evaluation.store import FILE, reading
+from memo_tta.evaluation.tune import Trial, as_toml, best_of, stages, trial_count
+from tests.evaluation.test_evaluate import files
+from tests.nets import NETS
+
+__all__ = ["files"]
+
+
+def tried(module: nn.Module) -> list[list[dict]]:
+    return [stage({"lr": 1e-4, "prior_strength": 16}) for stage in stages(module)]
+
+
+def test_the_grid_is_the_papers():
+    assert tried(NETS["batch-norm"]()) == [
+        [{"lr": 1e-3}, {"lr": 1e-4}, {"lr": 1e-5}, {"lr": 1e-6}],
+        [{"lr": 5e-4}, {"lr": 2.5e-4}, {"lr": 5e-5}],
+        [{"steps": 2}],
+        [{"threshold": 0.5}],
+        [{"prior_strength": 8}, {"prior_strength": 32}],
+    ]
+    assert len(tried(NETS["group-norm"]())) == 4  # nothing to mix
+    assert trial_count(NETS["batch-norm"]()) == 12 and trial_count(NETS["group-norm"]()) == 10
+
+
+def test_transformers_are_searched_by_update_rule_too():
+    rates = tried(nn.Sequential(NETS["transformer"](), nn.BatchNorm1d(5)))
+    assert {(c["optimizer"], c.get("weight_decay")) for c in rates[0]} == {
+        ("sgd", None),
+        ("adamw", None),
+        ("adamw", 0.1),
+    }
+    assert [c["prior_strength"] for c in rates[-1]] == [1, 2, 4, 8, 32, None]
+
+
+def test_the_simplest_of_equals_wins_and_the_file_says_all():
+    trials = [
+        Trial("source", {}, 10, 100),
+        Trial("memo", {"lr": 0.001}, 9, 100),
+        Trial("memo", {"lr": 0.001, "prior_strength": None}, 8, 100),
+        Trial("memo", {"lr": 0.001, "steps": 2}, 8, 100),
+    ]
+    text = as_toml(trials, "memo tune x")
+    assert best_of(trials) is trials[2]
+    assert tomllib.loads(text) == {"memo": {"lr": 0.001, "prior_strength": "none"}}
+    assert "Error 8.00% on 100 validation points, 95 % interval 4.11%..15.00%" in text
+    assert text.count("\n# ") == 1 + 1 + 4 and "memo tune x" in text
+
+
+@pytest.fixture
+def words(files):
+    data = ("tune", files / "own.npz", "--model", f"{files}/own.py:build", "--limit", 5, "--workers", 1)
+    return (*data, "--n-views", 2)
+
+
+def test_a_killed_search_goes_on_and_its_file_is_taken(memo, words, files, tmp_path):
+    out = tmp_path / "memo.toml"
+    command = [sys.executable, "-m", "memo_tta", *map(str, words), "--out", str(out)]
+    with subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL) as run:
+        while len(list(tmp_path.glob(f"memo.toml.trials/*/{FILE}"))) < 4:
+            time.sleep(0.02)
+        os.killpg(run.pid, signal.SIGKILL)
+    assert not out.exists()
+    begun = {path: path.stat().st_mtime_ns for path in tmp_path.glob(f"memo.toml.trials/memo*/{FILE}")}
+    code, text, err = memo(*words, "--out", out)
+    assert code == 0 and "12 trials of 20 points: 220 adaptations at most" in err
+    assert "the best of 12" in text
+    assert sum(path.stat().st_mtime_ns == when for path, when in begun.items()) >= 1  # finished ones stay
+    trials = list((tmp_path / "memo.toml.trials").iterdir())
+    assert len(trials) == 12
+    with reading(trials[0]) as store:
+        assert {record.corruption for record in store.records()} == set(VALIDATION)
+    whole = tmp_path / "whole.toml"
+    assert memo(*words, "--out", whole)[0] == 0
+    assert whole.read_text() == out.read_text()
+    evaluated = ("evaluate", files / "own.npz", "--model", f"{files}/own.py:build", "--limit", 5)
+    code, _, err = memo(
+        *evaluated, "--methods", "memo", "--config", out, "--out", tmp_path / "run", "--workers", 1
+    )
+    assert code == 0, err
+    with reading(tmp_path / "run") as store:
+        assert store.facts()["job"]["options"]["memo"]["lr"] == tomllib.loads(out.read_text())["memo"]["lr"]
