@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from PIL import Image
 
-from benchmarks.measure import Row
+from benchmarks.measure import Row, peak_kib
 from memo_tta.class_lists import class_list
 from memo_tta.data.imagenet import open_imagenet_c
 
@@ -42,13 +42,7 @@ def peak_after_reading(count: int) -> int:
         write_files(Path(folder), count)
         read = sum(len(image) > 0 for _, image, _ in open_imagenet_c(Path(folder), "fog", 1))
     assert read == count
-    return _peak()
-
-
-def _peak() -> int:
-    """KiB; getrusage would count the parent's peak too, which a child inherits."""
-    status = Path("/proc/self/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+    return peak_kib()
 
 
 def write_files(folder: Path, count: int) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 
@@ -37,3 +38,9 @@ def interleaved(rounds: int, **actions: Callable[[], object]) -> dict[str, list[
 def ratio(seconds: dict[str, list[float]], ours: str, baseline: str) -> float:
     """Median over the rounds: the two sides of a round see the same machine."""
     return median(a / b for a, b in zip(seconds[ours], seconds[baseline], strict=True))
+
+
+def peak_kib() -> int:
+    """Of this process; getrusage would count the parent's peak too, which a child inherits."""
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))

@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import adaptation, corruptions, loading, memory, startup
+from benchmarks import adaptation, corruptions, evaluation, loading, memory, startup
 from benchmarks.measure import Row
 from memo_tta.registry import Registry
 
@@ -20,6 +20,7 @@ PARTS = Registry(
         "startup": startup.run,
         "corruptions": corruptions.run,
         "loading": loading.run,
+        "evaluation": evaluation.run,
     },
 )
 

@@ -1,0 +1,144 @@
+"""What `memo evaluate` adds to its methods, what they share, and what more workers give."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from benchmarks.measure import Row, interleaved, peak_kib, ratio
+from memo_tta.evaluation.job import Job, Replica, Unit
+from memo_tta.evaluation.local import evaluate, run_unit
+from memo_tta.models.resnet_cifar import ResNet26
+from memo_tta.workers import default_workers, ordered_map
+
+ROUNDS, POINTS = 5, 8
+WORKER_POINTS = 160
+FEW, MANY = 1_000, 20_000
+SWEEP_BAR, WORKERS_BAR, THREADS_BAR, OVERHEAD_BAR, MEMORY_BAR = 1.25, 1 / 1.6, 1.0, 0.03, 16
+
+
+def run() -> Iterator[Row]:
+    with TemporaryDirectory() as folder:
+        weights = Path(folder) / "random.safetensors"
+        torch.manual_seed(0)
+        save_file(ResNet26().state_dict(), weights)
+        job = partial(Job, data=("sample",), model="resnet26", weights=str(weights))
+        yield _sweep(job)
+        yield from _workers(job)
+        yield _overhead(job, Path(folder))
+    few, many = (_driver_memory(points) for points in (FEW, MANY))
+    yield Row(
+        f"memory of the driver, {MANY:,} points more than {FEW:,}",
+        (many - few) / 2**10,
+        MEMORY_BAR,
+        "MiB",
+        f"source alone: peaks {many / 2**10:.0f} and {few / 2**10:.0f} MiB",
+    )
+
+
+def _sweep(job: partial[Job]) -> Row:
+    replicas = {
+        name: Replica(job(methods=methods))
+        for name, methods in (("all", ("source", "tta", "memo")), ("memo", ("memo",)))
+    }
+    units = {name: Unit(0, tuple(replica.job.methods), range(POINTS)) for name, replica in replicas.items()}
+    seconds = interleaved(
+        ROUNDS, **{name: partial(replica.run, units[name]) for name, replica in replicas.items()}
+    )
+    detail = f"ResNet-26, B = 32, {default_workers()} threads, {POINTS} points a round"
+    return Row(
+        "source, tta and memo in one sweep / memo", ratio(seconds, "all", "memo"), SWEEP_BAR, "x", detail
+    )
+
+
+def _workers(job: partial[Job]) -> Iterator[Row]:
+    memo = job(methods=("memo",))
+    two = _by_workers(memo, 2)
+    one, threads = (_in_this_process(memo, count) for count in (1, default_workers()))
+    rates = " / ".join(f"{WORKER_POINTS / seconds:.1f}" for seconds in (two, one, threads))
+    detail = f"ResNet-26, B = 32: {rates} points/s (2 workers / 1 / 1 process with all threads)"
+    yield Row("time with 2 workers / 1, a thread each", two / one, WORKERS_BAR, "x", detail)
+    yield Row("time with 2 workers / 1 process, all threads", two / threads, THREADS_BAR, "x", detail)
+
+
+def _units() -> Iterator[Unit]:
+    return (Unit(0, ("memo",), range(start, start + POINTS)) for start in range(0, WORKER_POINTS, POINTS))
+
+
+def _by_workers(job: Job, workers: int) -> float:
+    """Seconds for all units, by workers that are warm."""
+    warm_up = [Unit(0, ("memo",), range(1))] * 2 * workers
+    results = ordered_map(partial(run_unit, job), [*warm_up, *_units()], workers)
+    for _ in warm_up:
+        next(results)
+    began = perf_counter()
+    for _ in results:
+        pass
+    return perf_counter() - began
+
+
+def _in_this_process(job: Job, threads: int) -> float:
+    torch.set_num_threads(threads)
+    replica = Replica(job)
+    replica.run(Unit(0, ("memo",), range(1)))
+    began = perf_counter()
+    for unit in _units():
+        replica.run(unit)
+    return perf_counter() - began
+
+
+def _overhead(job: partial[Job], folder: Path) -> Row:
+    """Of a whole run in this process: what is not views, model or prediction."""
+    chosen = job(methods=("source", "tta", "memo"), limit=40)
+    inside = 0.0
+    original = Replica.run
+
+    def timed(self: Replica, unit: Unit) -> list:
+        nonlocal inside
+        began = perf_counter()
+        rows = original(self, unit)
+        inside += perf_counter() - began
+        return rows
+
+    seconds: list[float] = []
+
+    def report(done: int, total: int, errors: object) -> None:
+        seconds.append(perf_counter())
+
+    Replica.run = timed
+    try:
+        evaluate(chosen, folder / "run", 1, report)
+    finally:
+        Replica.run = original
+    spent = seconds[-1] - seconds[0]
+    detail = f"records, progress and statistics of 120 answers: {spent - inside:.3f} s of {spent:.1f} s"
+    return Row("share of a run outside its methods", (spent - inside) / spent, OVERHEAD_BAR, "", detail)
+
+
+def _driver_memory(points: int) -> int:
+    """KiB at the peak of a process that evaluates so many points."""
+    words = [sys.executable, "-m", "benchmarks.evaluation", str(points)]
+    done = subprocess.run(words, capture_output=True, check=True, cwd=Path(__file__).parent.parent)
+    return json.loads(done.stdout)
+
+
+def peak_after_evaluating(points: int) -> int:
+    with TemporaryDirectory() as folder:
+        data, weights = Path(folder) / "data.npz", Path(folder) / "random.safetensors"
+        np.savez(data, x=np.broadcast_to(np.uint8(0), (points, 32, 32, 3)), y=np.arange(points) % 10)
+        save_file(ResNet26().state_dict(), weights)
+        job = Job(data=(str(data),), model="resnet26", weights=str(weights), methods=("source",))
+        evaluate(job, Path(folder) / "run", 1, lambda *_: None)
+    return peak_kib()
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(peak_after_evaluating(int(sys.argv[1]))))

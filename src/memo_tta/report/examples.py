@@ -1,0 +1,88 @@
+"""Points that memo helped or hurt most, shown as the paper's figure 2 shows them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from PIL import Image
+
+from memo_tta.data.dataset import Dataset
+from memo_tta.errors import ConfigError, MemoError
+from memo_tta.evaluation.analysis import Block, Telling, telling_points
+from memo_tta.evaluation.job import Job, Replica
+from memo_tta.methods import METHODS, Memo
+from memo_tta.models.classifier import Classifier
+from memo_tta.report.html import Figure
+from memo_tta.report.panel import view_panel
+from memo_tta.report.run import Run
+
+SHOWN_POINTS, SHOWN_VIEWS = 3, 7  # of each kind, and of each point
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Pictures for each of the run's blocks, or why there are none."""
+
+    figures: Sequence[Sequence[Figure]]
+    excuse: str = ""
+
+
+def examples(run: Run) -> Examples:
+    """The points that memo helped and hurt most against source; needs the run's model and data."""
+    chosen = [_chosen(block) for block in run.blocks]
+    none = [[] for _ in run.blocks]
+    if run.job is None or not any(chosen):
+        return Examples(none)
+    try:
+        replica = _replica(run.job, run.facts.get("fingerprint"))
+        figures = [
+            [_figure(replica, block.dataset, verdict, point) for verdict, point in telling]
+            for block, telling in zip(run.blocks, chosen, strict=True)
+        ]
+    except (MemoError, OSError, ImportError) as error:
+        return Examples(none, f"Pictures need the run's model and data, which cannot be had here ({error}).")
+    return Examples(figures)
+
+
+def _chosen(block: Block) -> list[tuple[str, Telling]]:
+    helped, hurt = telling_points(block, "memo", "source", SHOWN_POINTS)
+    return [("set right", point) for point in helped] + [("made wrong", point) for point in hurt]
+
+
+def _replica(job: Job, fingerprint: str | None) -> Replica:
+    replica = Replica(job)
+    if fingerprint not in (None, replica.fingerprint()):
+        raise ConfigError(f"{job.model}: the weights are no longer those of the run")
+    return replica
+
+
+def _figure(replica: Replica, dataset: str, verdict: str, point: Telling) -> Figure:
+    classifier, data = _part(replica, dataset, point)
+    options = {"seed": replica.job.seed, **replica.job.options.get("memo", {})}
+    robust = METHODS["memo"](classifier, **options)
+    assert isinstance(robust, Memo)
+    truth = classifier.labels[point.label] if classifier.labels else str(point.label)
+    where = f"{point.shift.corruption} at level {point.shift.severity}, " if point.shift.corruption else ""
+    caption = (
+        f"{where}point {data.id(point.place)}, {verdict} (true class: {truth}, whose probability "
+        f"{'rose' if point.gain > 0 else 'fell'} by at least {abs(100 * point.gain):.0f} points)"
+    )
+    return Figure(explained(robust, data, point.place, truth), caption)
+
+
+def _part(replica: Replica, dataset: str, point: Telling) -> tuple[Classifier, Dataset]:
+    for classifier, data in replica.parts:
+        if (data.name, data.corruption, data.severity) == (dataset, *point.shift) and point.place < len(data):
+            return classifier, data
+    raise ConfigError(f"{dataset}: is no longer the data of the run")
+
+
+def explained(robust: Memo, data: Dataset, place: int, truth: str) -> Image.Image:
+    """A point and some of its views, with the answers to them before and after adapting."""
+    sample = data[place]
+    seen = robust.explain(sample.image, sample_id=sample.id)
+    return view_panel(
+        [robust.classifier.point(sample.image).fitted, *robust.classifier.pictures(seen.views[:SHOWN_VIEWS])],
+        [seen.prediction.source, *seen.before[:SHOWN_VIEWS]],
+        [seen.prediction, *seen.after[:SHOWN_VIEWS]],
+        truth,
+    )

@@ -1,0 +1,67 @@
+"""Records as files for other programs: one row per point and method."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from memo_tta.errors import MissingExtra
+from memo_tta.evaluation.store import reading
+from memo_tta.files import whole_file
+
+KINDS = {
+    "dataset": "string",
+    "corruption": "string",
+    "severity": "int32",
+    "sample": "string",
+    "method": "string",
+    "label": "int32",
+    "prediction": "int32",
+    "score": "float64",
+    "entropy_before": "float64",
+    "entropy_after": "float64",
+    "marginal_entropy": "float64",
+    "adapted": "bool",
+    "reason": "string",
+    "seconds": "float64",
+}
+ROWS_AT_ONCE = 50_000
+
+
+def columns(folders: Sequence[Path]) -> list[str]:
+    """Several runs are told apart by a first column."""
+    return ["run", *KINDS] if len(folders) > 1 else list(KINDS)
+
+
+def write_csv(folders: Sequence[Path], path: Path) -> None:
+    with whole_file(path) as part, part.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns(folders))
+        writer.writerows(_rows(folders))
+
+
+def write_parquet(folders: Sequence[Path], path: Path) -> None:
+    try:
+        import pyarrow
+        from pyarrow.parquet import ParquetWriter
+    except ImportError:
+        raise MissingExtra("pyarrow is not installed: pip install 'memo-tta[report]'") from None
+    names = columns(folders)
+    schema = pyarrow.schema([(name, KINDS.get(name, "string")) for name in names])
+    values = _rows(folders)
+    with whole_file(path) as part, ParquetWriter(part, schema) as writer:
+        while rows := list(islice(values, ROWS_AT_ONCE)):
+            arrays = [
+                pyarrow.array(column, kind)
+                for column, kind in zip(zip(*rows, strict=True), schema.types, strict=True)
+            ]
+            writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
+
+
+def _rows(folders: Sequence[Path]) -> Iterator[list[Any]]:
+    for folder in folders:
+        first = [str(folder)] if len(folders) > 1 else []
+        with reading(folder) as store:
+            for record in store.records():
+                yield first + [getattr(record, name) for name in KINDS]

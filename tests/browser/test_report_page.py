@@ -1,0 +1,76 @@
+"""A run's page as a person sees it, in Chromium; skipped where there is no browser."""
+
+import shutil
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from memo_tta.evaluation.job import Job
+from memo_tta.evaluation.local import evaluate
+from memo_tta.report.page import run_page
+from memo_tta.report.run import open_run
+from tests.runs import random_records, write_run
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+
+
+@pytest.fixture
+def page():
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser.new_page()
+        browser.close()
+
+
+def show(page, runs, path):
+    """Opens the report; what it asks for, and whether all pictures appear."""
+    path.write_text(run_page([open_run(run) for run in runs]), "utf-8")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(path.as_uri())
+    assert all(url.startswith(("file:", "data:")) for url in asked)
+    shown = page.locator("figure img").evaluate_all(
+        "all => all.map(one => one.complete && one.naturalWidth > 0)"
+    )
+    assert shown and all(shown)
+    for width in (1280, 480):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing sticks out"
+    return shown
+
+
+def test_the_page_of_a_real_run(page, reference, tmp_path):
+    job = Job(
+        data=["sample"],
+        model="resnet26",
+        weights=str(reference.path("checkpoints/resnet26_gn.npz")),
+        options={"memo": {"n_views": 4, "lr": 0.05}},
+        corruptions=["gaussian_noise"],
+        severities=[5],
+        limit=20,
+    )
+    evaluate(job, tmp_path / "run", 1, lambda *_: None)
+    shown = show(page, [tmp_path / "run"], tmp_path / "page.html")
+    assert page.locator("tr.method").count() == 2 and len(shown) == 2 + page.locator("img.panel").count()
+    assert page.locator("pre").inner_text().startswith("memo evaluate sample --model resnet26")
+    assert page.locator("h1").inner_text() == "resnet26 · sample, corrupted"
+
+
+def test_the_page_of_several_runs(page, tmp_path):
+    runs = []
+    for views in (4, 16):
+        options = {"memo": {"n_views": views}}
+        job = Job(data=["gone"], model="resnet50", methods=("source", "memo"), options=options)
+        records = random_records([("fog", 1), ("snow", 5)], methods=("source", "memo"), seed=views)
+        runs.append(write_run(tmp_path / f"{views} views", records, job=job.facts()))
+    shown = show(page, runs, tmp_path / "page.html")
+    assert len(shown) == 1 + 2 * 2 and page.locator("tr.model").count() == 2
+    assert page.locator(".maps table").count() == 2 * 2
+    first = page.locator("tr.method").nth(1).inner_text().split()
+    assert first[0] == "memo" and first[1].replace(".", "").isdecimal()

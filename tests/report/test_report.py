@@ -1,0 +1,283 @@
+"""`memo report`: what it says is what the records say."""
+
+import csv
+import io
+import re
+import shlex
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from memo_tta.evaluation.job import Job
+from memo_tta.evaluation.store import reading, writing
+from memo_tta.report.page import run_page
+from memo_tta.report.run import open_run
+from memo_tta.report.run_table import print_runs
+from tests.runs import random_records, record, write_run
+
+COLUMNS = [
+    *("dataset", "corruption", "severity", "sample", "method", "label", "prediction", "score"),
+    *("entropy_before", "entropy_after", "marginal_entropy", "adapted", "reason", "seconds"),
+]
+PARTS = [("fog", 1), ("fog", 5), ("snow", 1), ("snow", 5)]
+OWN = """
+import torch
+from torch import nn
+import memo_tta as mt
+
+def build():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(72, 5))
+    return mt.Classifier(net, size=8, mean=(0.5,) * 3, std=(0.5,) * 3, labels="abcde")
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Four parts of unequal size."""
+    return write_run(tmp_path / "run", random_records(PARTS, (30, 40, 50, 60)))
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """A model, data and the run that a command made of them."""
+    folder = tmp_path_factory.mktemp("real")
+    (folder / "own.py").write_text(OWN)
+    x = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
+    np.savez(folder / "own.npz", x=x, y=np.arange(40) % 5)
+    return folder
+
+
+def evaluate(memo, real, out):
+    options = ("--option", "n_views=4", "--option", "memo.lr=2.0", "--option", "memo.optimizer=sgd")
+    words = ("evaluate", real / "own.npz", "--model", f"{real}/own.py:build", "--workers", 1, "--out", out)
+    return memo(*words, *options, "--limit", 30, "--seed", 3, "--option", "memo.threshold=none")
+
+
+def rows_of(page):
+    """The main table of a page: text of its cells by method."""
+    rows = re.findall(r'<tr class="method"><th>(.*?)</th>(.*?)</tr>', page)
+    cells = ((name, re.findall("<td>(.*?)</td>", row)) for name, row in rows)
+    return {name: [re.sub("<.*?>", " ", cell).split() for cell in row] for name, row in cells}
+
+
+def test_table_and_page_say_what_pandas_counts(memo, run, tmp_path):
+    words = ("--parquet", tmp_path / "out.parquet", "--html", tmp_path / "out.html")
+    code, out, _ = memo("report", run, *words)
+    assert code == 0
+    data = pd.read_parquet(tmp_path / "out.parquet")
+    data["wrong"] = data["label"] != data["prediction"]
+    parts = data.groupby(["method", "corruption", "severity"])["wrong"].mean()
+    errors = 100 * parts.groupby("method").mean()
+    points = data.pivot(index=["corruption", "severity", "sample"], columns="method", values="wrong")
+    seconds = data.groupby("method")["seconds"].median()
+    page = rows_of((tmp_path / "out.html").read_text("utf-8"))
+    for method in ("source", "tta", "memo"):
+        cells = page[method]
+        assert cells[0][0] == f"{errors[method]:.1f}" and cells[6] == [f"{seconds[method]:.4f}"]
+        line = next(line for line in out.splitlines() if line.split()[:1] == [method])
+        assert line.split()[1] == f"{errors[method]:.1f}"
+        if method != "source":
+            difference = f"{errors[method] - errors['source']:+.1f}"
+            helped = (points["source"] & ~points[method]).sum()
+            hurt = (points[method] & ~points["source"]).sum()
+            assert cells[1][0].replace("−", "-") == difference
+            assert (cells[2], cells[3]) == ([str(helped)], [str(hurt)])
+            assert line.split()[5] == difference and line.split()[9:11] == [str(helped), str(hurt)]
+    assert page["memo"][5][0].replace("−", "-") == f"{errors['memo'] - errors['tta']:+.1f}"
+
+
+def test_the_files_have_these_columns(memo, run, tmp_path):
+    other = write_run(tmp_path / "other", random_records([("", 0)], 5))
+    memo("report", run, "--csv", tmp_path / "one.csv", "--parquet", tmp_path / "one.parquet")
+    memo("report", run, other, "--csv", tmp_path / "two.csv", "--parquet", tmp_path / "two.parquet")
+    one, two = pd.read_parquet(tmp_path / "one.parquet"), pd.read_parquet(tmp_path / "two.parquet")
+    assert list(one.columns) == COLUMNS and list(two.columns) == ["run", *COLUMNS]
+    assert len(one) == 3 * 180 and len(two) == len(one) + 15 and set(two["run"]) == {str(run), str(other)}
+    assert one["adapted"].dtype == bool and one["marginal_entropy"].isna().sum() == 2 * 180
+    with (tmp_path / "one.csv").open(newline="") as file:
+        lines = list(csv.reader(file))
+    assert lines[0] == COLUMNS and len(lines) == 1 + len(one)
+    with reading(run) as store:
+        first = next(store.records())
+    assert lines[1][7] == repr(first.score) and lines[1][3] == first.sample
+    read = pd.read_csv(tmp_path / "two.csv", keep_default_na=False)
+    assert read["sample"].tolist() == two["sample"].tolist()
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == [
+        *("one.csv", "one.parquet", "two.csv", "two.parquet")
+    ]
+
+
+def test_differences_are_green_where_they_help(tmp_path):
+    answers = [("source", (0, 1)), ("tta", (0, 0)), ("memo", (1, 1))]
+    records = [record(m, place, bool(right)) for m, rights in answers for place, right in enumerate(rights)]
+    run = open_run(write_run(tmp_path / "run", records))
+    console = Console(file=io.StringIO(), force_terminal=True, width=200, color_system="standard")
+    print_runs([run], console)
+    lines = console.file.getvalue().splitlines()[1:]
+    assert [line.split()[0] for line in lines[1:4]] == ["source", "tta", "memo"]
+    assert "run · made" in lines[0] and "\x1b[31m" in lines[2] and "\x1b[32m" in lines[3]
+    assert re.search(r"\[31m *\+50\.0", lines[2]) and re.search(r"\[32m *-50\.0", lines[3])
+    narrow = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
+    print_runs([run], narrow)
+    text = narrow.file.getvalue()
+    assert text.count("method") == 2 and "…" not in text and max(map(len, text.splitlines())) <= 80
+    assert all(title in text for title in ("to source", "to tta", "s/point", "predict"))
+
+
+def test_what_comes_from_the_run_is_escaped(tmp_path):
+    evil = "<script>alert(1)</script>&\"'"
+    records = random_records([(evil, 1), (evil, 2)], dataset=evil, methods=("source", "memo", evil))
+    job = Job(data=[evil], model=evil, methods=("source", "memo", evil), options={"memo": {evil: evil}})
+    facts = {"job": job.facts(), "labels": [[evil] * 5], "versions": {evil: evil}, "host": {evil: evil}}
+    folder = write_run(tmp_path / "<b>$run", records, **facts, began=evil, fingerprint=evil)
+    page = run_page([open_run(folder)])
+    assert "<script" not in page and "<b>" not in page and "&lt;script&gt;" in page
+    assert re.search(r"""(?:alt|style)="[^"]*<""", page) is None
+
+
+def test_the_page_is_alone_in_the_world_and_always_the_same(run):
+    page = run_page([open_run(run)])
+    assert "http" not in page and "<script" not in page and "<link" not in page and "url(" not in page
+    assert not re.findall(r"(?:src|href)=\"(?!data:)", page)
+    assert page == run_page([open_run(run)])
+    for title in ("Results", "By corruption and level", "Helped and hurt", "Calibration", "By class"):
+        assert f">{title}</h" in page
+    assert "Beside the paper" not in page and "Error against time" not in page
+
+
+def test_a_run_of_one_part_has_no_map(tmp_path):
+    page = run_page([open_run(write_run(tmp_path / "run", random_records([("", 0)], methods=("tta",))))])
+    assert "By corruption" not in page and "Helped and hurt" not in page and "Calibration" in page
+
+
+def test_what_is_no_run_and_what_is_empty(memo, tmp_path):
+    code, _, err = memo("report", tmp_path)
+    assert code == 1 and "no run, it has no records.sqlite" in err and err.count("\n") == 1
+    job = Job(data=["sample"], model="resnet26", limit=7)
+    empty = write_run(tmp_path / "empty", [], job=job.facts())
+    code, _, err = memo("report", empty, "--csv", tmp_path / "out.csv")
+    assert code == 1 and "no records yet" in err and not (tmp_path / "out.csv").exists()
+    assert f"memo evaluate sample --model resnet26 --methods source,memo --limit 7 --out {empty}" in err
+    with writing(tmp_path / "new"):
+        pass
+    assert "no records yet" in memo("report", tmp_path / "new")[2]
+
+
+def test_an_unfinished_run_says_what_is_missing(memo, real, tmp_path):
+    job = Job(data=[str(real / "own.npz")], model="own", methods=("source", "tta", "memo"), limit=30)
+    records = [r for r in random_records([("", 0)], 20, dataset="own") if r.method != "tta" or r.place < 15]
+    run = write_run(tmp_path / "run", records, job=job.facts())
+    code, out, _ = memo("report", run, "--html", tmp_path / "out.html")
+    assert code == 0 and "35 of 90 records are missing: go on with `memo evaluate" in out
+    assert "of 20 points, tta 15; differences use shared points" in out
+    assert "35 of 90 records are missing" in (tmp_path / "out.html").read_text("utf-8")
+    gone = Job(data=[str(real / "gone.npz")], model="own")
+    other = write_run(tmp_path / "other", records, job=gone.facts())
+    assert "cannot be told without its data" in memo("report", other)[1]
+
+
+def test_a_real_run_with_its_pictures_and_its_command(memo, real, tmp_path):
+    out = tmp_path / "real run"
+    assert evaluate(memo, real, out)[0] == 0
+    opened = open_run(out)
+    assert opened.stored == 90 and not opened.notes and opened.n_views("memo") == 4
+    code, _, err = memo(*shlex.split(opened.command)[1:])  # a run of another job would be refused
+    assert code == 0, err
+    page = run_page([opened])
+    change = opened.tables[0][1][2].to_source
+    assert change.helped or change.hurt
+    panels = min(3, change.helped) + min(3, change.hurt)
+    assert page.count('<img class="panel" src="data:image/png') == panels
+    assert "torch" in page and opened.facts["fingerprint"] in page and opened.facts["began"] in page
+    (real / "own.py").rename(real / "away.py")
+    try:
+        page = run_page([open_run(out)])
+    finally:
+        (real / "away.py").rename(real / "own.py")
+    assert '<img class="panel"' not in page and "Pictures need the run" in page and "does not exist" in page
+
+
+def test_pictures_of_other_weights_are_left_out(memo, real, tmp_path):
+    assert evaluate(memo, real, tmp_path / "run")[0] == 0
+    with writing(tmp_path / "run") as store:
+        store.remember({"fingerprint": "0" * 32})
+    assert "the weights are no longer those of the run" in run_page([open_run(tmp_path / "run")])
+
+
+def test_options_are_written_as_the_command_line_reads_them(tmp_path):
+    from memo_tta.cli.options import all_method_options
+    from memo_tta.methods import METHODS
+
+    values = {"lr": 1e-05, "threshold": None, "optimizer": "sgd", "augment": "true", "params": "1e3 x"}
+    job = Job(data=["my data"], model="resnet26", options={"memo": values, "tta": {"n_views": 3}})
+    words = shlex.split(
+        open_run(write_run(tmp_path / "r", [record("tta", 0, True)], job=job.facts())).command
+    )
+    options = [after for word, after in pairwise(words) if word == "--option"]
+    assert all_method_options(["memo", "tta"], list(METHODS), None, options) == job.options
+    assert words[2] == "my data"
+
+
+def views_run(folder, views):
+    options = {name: {"n_views": views} for name in ("tta", "memo")}
+    job = Job(data=["gone"], model="resnet50", methods=("source", "tta", "memo"), options=options)
+    return write_run(folder, random_records([("", 0)], seed=views), job=job.facts())
+
+
+def test_several_runs_stand_one_below_the_other(memo, tmp_path):
+    runs = [views_run(tmp_path / f"views{n}", n) for n in (4, 16)]
+    code, out, _ = memo("report", *runs, "--html", tmp_path / "out.html")
+    page = (tmp_path / "out.html").read_text("utf-8")
+    assert code == 0 and out.count("error %") == 1
+    for name in ("resnet50 · made (views4)", "resnet50 · made (views16)"):
+        assert out.count(name) == 2 and page.count(f"{name} <small>") == 1
+    assert "Error against time" in page and "<h1>resnet50 · made: 2 runs</h1>" in page
+    same = [open_run(views_run(tmp_path / name, 8)) for name in ("a", "b")]
+    assert "Error against time" not in run_page(same)
+
+
+def test_corruption_errors_stand_in_a_column_of_their_own(memo, tmp_path):
+    records = random_records([("fog", 1), ("snow", 5)], dataset="imagenet-c")
+    plain = write_run(tmp_path / "plain", records, metric="mce")
+    out = memo("report", plain)[1]
+    assert "mCE" in out and "rel. mCE" not in out
+    clean = write_run(tmp_path / "clean", records + random_records([("", 0)], dataset="val"), metric="mce")
+    assert "rel. mCE" in memo("report", clean)[1]
+    row = open_run(clean).tables[0][1][0]
+    page = rows_of(run_page([open_run(clean)]))
+    assert page["source"][1] == [] and open_run(clean).tables[1][1][0].mce is None
+    assert f"{row.mce:.1f}" in memo("report", clean)[1]
+
+
+def test_of_many_classes_the_worst_are_shown(tmp_path):
+    from dataclasses import replace
+
+    # Class n is wrong n times of 40.
+    records = [
+        replace(
+            record("source", place, True),
+            label=place % 40,
+            prediction=place % 40 if place // 40 >= place % 40 else 99,
+        )
+        for place in range(1600)
+    ]
+    page = run_page(
+        [open_run(write_run(tmp_path / "run", records, labels=[[f"class{n}" for n in range(40)]]))]
+    )
+    table = page[page.index("By class") :]
+    assert re.findall(r"<th>(class\d+)</th>", table) == [f"class{n}" for n in range(39, 29, -1)]
+    assert "The 10 classes with the largest error of source" in page
+
+
+def test_a_missing_library_is_one_line(memo, run, tmp_path, monkeypatch):
+    for library, option in (("pyarrow", "--parquet"), ("matplotlib", "--html")):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, library, None)
+            code, _, err = memo("report", run, option, tmp_path / "out")
+        assert code == 1 and f"{library} is not installed: pip install 'memo-tta[report]'" in err
+        assert not (tmp_path / "out").exists()

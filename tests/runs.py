@@ -1,0 +1,68 @@
+"""Synthetic records and runs whose figures can be counted by hand."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memo_tta.evaluation.record import Record
+from memo_tta.evaluation.store import writing
+
+CLASSES = 5
+
+
+def record(method: str, place: int, right: bool, **values: Any) -> Record:
+    """A point of class place % 5, answered right or with the next class."""
+    label = place % CLASSES
+    prediction = label if right else (label + 1) % CLASSES
+    given = {"dataset": "made", "corruption": "", "severity": 0, "score": 0.75, "seconds": 0.5, **values}
+    return Record(
+        **given,
+        place=place,
+        sample=f"s{place}",
+        method=method,
+        label=label,
+        prediction=prediction,
+        entropy_before=1.0,
+        entropy_after=0.5,
+        marginal_entropy=0.75 if method == "memo" else None,
+        adapted=method == "memo",
+        reason=None if method == "memo" else "nothing to adapt",
+        views_seconds=0.125,
+        predict_seconds=0.25,
+    )
+
+
+def random_records(
+    parts: Sequence[tuple[str, int]],
+    points: int | Sequence[int] = 40,
+    methods: Sequence[str] = ("source", "tta", "memo"),
+    dataset: str = "made",
+    seed: int = 0,
+) -> list[Record]:
+    """Answers by chance, right two times of three."""
+    rng = np.random.default_rng(seed)
+    sizes = [points] * len(parts) if isinstance(points, int) else points
+    return [
+        record(
+            method,
+            place,
+            bool(rng.random() < 2 / 3),
+            dataset=dataset,
+            corruption=corruption,
+            severity=severity,
+            score=float(rng.uniform(0.3, 1)),
+            seconds=float(rng.uniform(0.4, 1)),
+        )
+        for (corruption, severity), size in zip(parts, sizes, strict=True)
+        for method in methods
+        for place in range(size)
+    ]
+
+
+def write_run(folder: Path, records: Sequence[Record], **facts: Any) -> Path:
+    with writing(folder) as store:
+        store.add(records)
+        store.remember(facts)
+    return folder
