@@ -1,7 +1,6 @@
 """What `memo evaluate` adds to its methods, what they share, and what more workers give."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from benchmarks.measure import Row, interleaved, peak_kib, ratio
+from benchmarks.measure import Row, in_new_process, interleaved, peak_kib, ratio
 from memo_tta.evaluation.job import Job, Replica, Unit
 from memo_tta.evaluation.local import evaluate, run_unit
 from memo_tta.models.resnet_cifar import ResNet26
@@ -34,7 +33,7 @@ def run() -> Iterator[Row]:
         yield _sweep(job)
         yield from _workers(job)
         yield _overhead(job, Path(folder))
-    few, many = (_driver_memory(points) for points in (FEW, MANY))
+    few, many = (in_new_process("evaluation", points) for points in (FEW, MANY))
     yield Row(
         f"memory of the driver, {MANY:,} points more than {FEW:,}",
         (many - few) / 2**10,
@@ -123,14 +122,8 @@ def _overhead(job: partial[Job], folder: Path) -> Row:
     return Row("share of a run outside its methods", (spent - inside) / spent, OVERHEAD_BAR, "", detail)
 
 
-def _driver_memory(points: int) -> int:
-    """KiB at the peak of a process that evaluates so many points."""
-    words = [sys.executable, "-m", "benchmarks.evaluation", str(points)]
-    done = subprocess.run(words, capture_output=True, check=True, cwd=Path(__file__).parent.parent)
-    return json.loads(done.stdout)
-
-
 def peak_after_evaluating(points: int) -> int:
+    """KiB at the peak of this process, after so many points."""
     with TemporaryDirectory() as folder:
         data, weights = Path(folder) / "data.npz", Path(folder) / "random.safetensors"
         np.savez(data, x=np.broadcast_to(np.uint8(0), (points, 32, 32, 3)), y=np.arange(points) % 10)

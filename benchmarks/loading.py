@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from PIL import Image
 
-from benchmarks.measure import Row, peak_kib
+from benchmarks.measure import Row, in_new_process, peak_kib
 from memo_tta.class_lists import class_list
 from memo_tta.data.imagenet import open_imagenet_c
 
@@ -20,7 +19,7 @@ BAR = 16  # MiB; one image is 0.14
 
 
 def run() -> Iterator[Row]:
-    few, many = (_in_new_process(count) for count in (FEW, MANY))
+    few, many = (in_new_process("loading", count) for count in (FEW, MANY))
     yield Row(
         f"memory to read {MANY:,} files more than for {FEW}",
         (many - few) / 2**10,
@@ -30,14 +29,8 @@ def run() -> Iterator[Row]:
     )
 
 
-def _in_new_process(count: int) -> int:
-    """KiB at the peak of a process that reads this many files."""
-    words = [sys.executable, "-m", "benchmarks.loading", str(count)]
-    done = subprocess.run(words, capture_output=True, check=True, cwd=Path(__file__).parent.parent)
-    return json.loads(done.stdout)
-
-
 def peak_after_reading(count: int) -> int:
+    """KiB at the peak of this process, after this many files."""
     with TemporaryDirectory() as folder:
         write_files(Path(folder), count)
         read = sum(len(image) > 0 for _, image, _ in open_imagenet_c(Path(folder), "fog", 1))

@@ -1,10 +1,14 @@
 """How things are measured: interleaved, medians, ratios; what a machine does meanwhile hits both sides."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -44,3 +48,10 @@ def peak_kib() -> int:
     """Of this process; getrusage would count the parent's peak too, which a child inherits."""
     status = Path("/proc/self/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+
+
+def in_new_process(module: str, *words: object) -> Any:
+    """What a module of the suite prints as JSON when it is run with these words."""
+    command = [sys.executable, "-m", f"benchmarks.{module}", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, check=True, cwd=Path(__file__).parent.parent)
+    return json.loads(done.stdout)

@@ -2,15 +2,13 @@
 
 import json
 import resource
-import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 
 import memo_tta as mt
-from benchmarks.measure import Row
+from benchmarks.measure import Row, in_new_process
 from memo_tta.methods.gradient import ViewGradient
 from memo_tta.models.resnet import resnet50
 
@@ -19,7 +17,7 @@ MEMORY_BAR, GRADIENT_BAR = 0.25, 1e-5
 
 
 def run() -> Iterator[Row]:
-    full, chunked = (_in_new_process(micro_batch) for micro_batch in (VIEWS, CHUNK))
+    full, chunked = (in_new_process("memory", micro_batch) for micro_batch in (VIEWS, CHUNK))
     yield Row(
         f"extra memory, micro_batch = {CHUNK} / all views",
         chunked / full,
@@ -41,18 +39,12 @@ def _classifier(size: int) -> mt.Classifier:
     return mt.Classifier(resnet50().eval(), size=size, mean=(0.5,) * 3, std=(0.5,) * 3)
 
 
-def _in_new_process(micro_batch: int) -> int:
-    """KiB by which one prediction raises the peak of a process of its own."""
-    words = [sys.executable, "-m", "benchmarks.memory", str(micro_batch)]
-    done = subprocess.run(words, capture_output=True, check=True, cwd=Path(__file__).parent.parent)
-    return json.loads(done.stdout)
-
-
 def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _extra_memory(micro_batch: int) -> int:
+    """KiB by which one prediction raises the peak of this process."""
     robust = mt.Memo(_classifier(SIZE), micro_batch=micro_batch)
     x, views = torch.randn(1, 3, SIZE, SIZE), torch.randn(VIEWS, 3, SIZE, SIZE)
     before = _peak()

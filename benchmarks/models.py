@@ -4,15 +4,13 @@ Weights are random: neither depends on them. Each figure comes from a process of
 """
 
 import json
-import subprocess
 import sys
-from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 import torch
 
-from benchmarks.measure import peak_kib
+from benchmarks.measure import in_new_process, peak_kib
 from memo_tta.class_lists import class_list
 from memo_tta.methods import METHODS
 from memo_tta.models.classifier import Classifier
@@ -37,13 +35,10 @@ def measure(model: str, method: str) -> tuple[float, int]:
 
 
 def main(models: list[str]) -> None:
-    root = Path(__file__).parent.parent
     sys.stdout.write("| model | method | seconds a point | peak memory, GiB |\n|---|---|---|---|\n")
     for model in models or MODELS:
         for method in TRIED:
-            words = [sys.executable, "-m", "benchmarks.models", "--one", model, method]
-            done = subprocess.run(words, capture_output=True, check=True, cwd=root)
-            seconds, kib = json.loads(done.stdout)
+            seconds, kib = in_new_process("models", "--one", model, method)
             sys.stdout.write(f"| {model} | {method} | {seconds:.2f} | {kib / 2**20:.2f} |\n")
             sys.stdout.flush()
 

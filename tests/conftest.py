@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import zlib
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ settings.register_profile("default", deadline=None, max_examples=25)
 settings.register_profile("soak", deadline=None, max_examples=300)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+# A shell that starts the tests in the background makes them ignore Ctrl-C, which some of them press.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)  # two test processes share two cores
 
 

@@ -1,27 +1,8 @@
 """The demo's page as a person sees it, in Chromium; skipped where there is no browser."""
 
-import shutil
-
 import pytest
-from playwright.sync_api import sync_playwright
 
 from memo_tta.cli import main
-
-CHROMIUM = shutil.which("chromium")
-FLAGS = [
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-]
-
-
-@pytest.fixture
-def page():
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser.new_page()
-        browser.close()
 
 
 def test_the_page_shows_table_and_pictures(page, reference, tmp_path):

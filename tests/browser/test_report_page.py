@@ -1,31 +1,10 @@
 """A run's page as a person sees it, in Chromium; skipped where there is no browser."""
 
-import shutil
-
-import pytest
-from playwright.sync_api import sync_playwright
-
 from memo_tta.evaluation.job import Job
 from memo_tta.evaluation.local import evaluate
 from memo_tta.report.page import run_page
 from memo_tta.report.run import open_run
 from tests.runs import random_records, write_run
-
-CHROMIUM = shutil.which("chromium")
-FLAGS = [
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-]
-
-
-@pytest.fixture
-def page():
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser.new_page()
-        browser.close()
 
 
 def show(page, runs, path):

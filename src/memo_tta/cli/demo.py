@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from memo_tta.report.html import Figure
 
 POINTS = 50  # images per shift: about a minute on two cores
-SHOWN_VIEWS = 7
 METHODS = ("source", "tta", "memo")
 
 
@@ -83,17 +82,9 @@ def _telling(records: "list[Record]") -> "list[tuple[str, Record]]":
 
 
 def _figure(robust: "Memo", images: "Dataset", record: "Record", verdict: str) -> "Figure":
+    from memo_tta.report.examples import explained
     from memo_tta.report.html import Figure
-    from memo_tta.report.panel import view_panel
 
-    sample = images[record.place]
-    image = sample.image
-    seen = robust.explain(image, sample_id=sample.id)
     truth = images.labels[record.label]
-    panel = view_panel(
-        [image, *robust.classifier.pictures(seen.views[:SHOWN_VIEWS])],
-        [seen.prediction.source, *seen.before[:SHOWN_VIEWS]],
-        [seen.prediction, *seen.after[:SHOWN_VIEWS]],
-        truth,
-    )
-    return Figure(panel, f"{images.name}, {verdict} (true class: {truth})")
+    picture = explained(robust, images, record.place, truth)
+    return Figure(picture, f"{images.name}, {verdict} (true class: {truth})")
