@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from memo_tta.data.catalog import load_dataset
+from memo_tta.data.catalog import load_dataset, load_parts
 from memo_tta.data.corruptions import corrupt
 from memo_tta.seeding import sample_rng
 from tests.data.published import images, save_folder
@@ -58,6 +58,8 @@ def test_arrays_become_cifar10cs_layout(memo, npz, tmp_path):
         np.testing.assert_array_equal(noisy[(level - 1) * POINTS + place], expected)
     part = load_dataset(f"{tmp_path / 'c'}+contrast:5")
     assert (part.name, len(part), list(part.labels)) == ("own-c", POINTS, [str(i) for i in range(7)])
+    here = {p.corruption for p in load_parts(str(tmp_path / "c"))}
+    assert here == {"contrast", "shot_noise"}  # what was made, not what could have been
     on_the_fly = load_dataset(f"{npz}+contrast:5")
     np.testing.assert_array_equal(part[17].image, on_the_fly[17].image)
 
@@ -68,6 +70,9 @@ def test_folders_become_imagenet_cs_layout(memo, folder, tmp_path):
     assert len(names) == 5 * 18 and "fog/3/dog/8.JPEG" in names
     part = load_dataset(f"{tmp_path / 'c'}+fog:3")
     assert (part.name, part.labels, part.severity, len(part)) == ("c", ["cat", "dog"], 3, 18)
+    assert [(p.corruption, p.severity) for p in load_parts(str(tmp_path / "c"))] == [
+        ("fog", level) for level in range(1, 6)
+    ]
     jpeg = io.BytesIO()
     Image.fromarray(load_dataset(f"{folder}+fog:3")[5].image).save(jpeg, "JPEG", quality=85)
     np.testing.assert_array_equal(part[5].image, np.asarray(Image.open(jpeg)))
@@ -124,6 +129,12 @@ def test_bad_images_stop_the_run_unless_they_may_be_skipped(memo, folder, tmp_pa
     code, out, err = memo(*words, "--skip-bad")
     assert code == 0 and "1 images skipped" in out and err.count("cat/3.png") == 1
     assert len(list((tmp_path / "c").rglob("*.JPEG"))) == 5 * 17
+
+
+def test_an_image_that_is_too_small_names_itself(memo, folder, tmp_path):
+    Image.fromarray(images(1, 5)[0]).save(folder / "dog/tiny.png")
+    code, _, err = memo("corrupt", folder, "--out", tmp_path / "c", "--corruptions", "fog", "--workers", 1)
+    assert code == 1 and "dog/tiny.png: expected at least 8 pixels a side, got 5 x 5" in err
 
 
 def test_what_cannot_be_corrupted_says_why(memo, folder, tmp_path):

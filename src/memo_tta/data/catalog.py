@@ -27,6 +27,7 @@ class CatalogEntry:
     home: str
     clean: Clean | None = None  # reads a set that is one piece
     part: Part | None = None  # reads one corruption at one level of a set that has many
+    corruptions: Sequence[str] = TEST  # which of them, unless told otherwise
 
     def folder(self) -> Path:
         return data_folder() / self.home
@@ -97,7 +98,7 @@ def load_parts(
         if severity not in SEVERITIES:
             raise ConfigError(f"severity: expected 1..5, got {severity}")
     entry, home = _entry(name if plus else spec)
-    wanted = [(c, s) for c in corruptions or TEST for s in severities or SEVERITIES]
+    wanted = [(c, s) for c in corruptions or entry.corruptions for s in severities or SEVERITIES]
     if entry.part is not None:
         return [entry.part(home, corruption, severity) for corruption, severity in wanted]
     assert entry.clean is not None
@@ -136,12 +137,15 @@ def _entry(name: str) -> tuple[CatalogEntry, Path]:
 def _layout(path: Path) -> CatalogEntry:
     """What kind of folder this is, by what lies in it."""
     if (path / "labels.npy").is_file():
-        return CatalogEntry("", "", part=cifar.open_cifar10c)
+        here = [name for name in CORRUPTIONS if (path / f"{name}.npy").is_file()]
+        return CatalogEntry("", "", part=cifar.open_cifar10c, corruptions=here)
     classes = folder.class_folders(path)
     if set(classes) <= set(CORRUPTIONS):
         inner = path / classes[0] / "1"
         known = inner.is_dir() and imagenet.is_imagenet(inner)
-        return CatalogEntry("", "", part=imagenet.open_imagenet_c if known else folder.open_corrupted_folder)
+        part = imagenet.open_imagenet_c if known else folder.open_corrupted_folder
+        here = [name for name in CORRUPTIONS if name in classes]
+        return CatalogEntry("", "", part=part, corruptions=here)
     return CatalogEntry(
         "", "", clean=imagenet.open_imagenet if imagenet.is_imagenet(path) else folder.open_folder
     )

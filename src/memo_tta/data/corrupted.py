@@ -8,6 +8,7 @@ import numpy as np
 from memo_tta.data.corruptions import corrupt
 from memo_tta.data.corruptions.severity import is_small
 from memo_tta.data.dataset import Dataset, Images
+from memo_tta.errors import InputError
 from memo_tta.image import fit_square
 from memo_tta.seeding import SampleId, sample_rng
 
@@ -34,7 +35,11 @@ class CorruptedImages:
 
     def __getitem__(self, place: int) -> np.ndarray:
         rng = sample_rng(self.seed, f"{self.corruption} {self.severity} {self.ids[place]}")
-        return corrupt(as_published(self.images[place]), self.corruption, self.severity, rng)
+        image = as_published(self.images[place])
+        try:
+            return corrupt(image, self.corruption, self.severity, rng)
+        except InputError as error:
+            raise InputError(f"{self.ids[place]}: {str(error).removeprefix('image: ')}") from None
 
 
 def as_published(image: np.ndarray) -> np.ndarray:
