@@ -7,11 +7,12 @@ import time
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from scipy import stats
 
 from memo_tta.data.dataset import Dataset
-from memo_tta.errors import ConfigError, DataError
+from memo_tta.errors import CheckpointError, ConfigError, DataError
+from memo_tta.models.resnet_cifar import ResNet26
 from memo_tta.models.rotation import JointResNet26, turn
 from memo_tta.models.zoo import load
 from memo_tta.seeding import sample_rng
@@ -168,3 +169,21 @@ def test_the_result_is_written_whole_and_loads_by_name(tmp_path):
     assert facts["test_error"] == round(100 * float((logits.argmax(1).numpy() != y).mean()), 2)
     assert facts["test_error"] == round(error_percent(model, test, batch_size=5), 2)
     assert time.strptime(facts["date"], "%Y-%m-%d")
+
+
+def test_weights_to_start_from(tmp_path):
+    torch.manual_seed(3)
+    plain = ResNet26()
+    save_file(plain.state_dict(), tmp_path / "plain.safetensors")
+    still = Recipe(joint=True, epochs=1, batch_size=24, lr=1e-30, init=str(tmp_path / "plain.safetensors"))
+    model = train(*images(), tmp_path / "run", still, ignore)
+    state = model.state_dict()
+    for name, value in plain.state_dict().items():
+        assert torch.equal(state[name], value), name
+    assert any(name.startswith("rotation.") for name in state)
+
+
+def test_weights_to_start_from_that_do_not_fit(tmp_path):
+    save_file({"fc.weight": torch.zeros(10, 64)}, tmp_path / "other.safetensors")
+    with pytest.raises(CheckpointError, match=r"other\.safetensors"):
+        train(*images(), tmp_path, Recipe(init=str(tmp_path / "other.safetensors"), **SMALL), ignore)

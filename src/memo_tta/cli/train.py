@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 @click.option("--epochs", default=30, show_default=True)
 @click.option("--batch-size", default=128, show_default=True)
 @click.option("--lr", default=0.1, show_default=True, help="Largest rate of the one-cycle schedule.")
+@click.option("--weight-decay", default=5e-4, show_default=True)
+@click.option("--init", type=click.Path(), help="Start from these weights of a plain ResNet-26.")
 @click.option("--seed", default=0, show_default=True)
-def train(out: Path, joint: bool, epochs: int, batch_size: int, lr: float, seed: int) -> None:
+def train(out: Path, epochs: int, **options: Any) -> None:
     """Train the paper's ResNet-26 on CIFAR-10's training images, then measure it once on the test images.
 
     The run in --out is saved after every epoch. Starting the same command again goes on from there, and
@@ -33,7 +35,7 @@ def train(out: Path, joint: bool, epochs: int, batch_size: int, lr: float, seed:
     from memo_tta.training.loop import train as run
     from memo_tta.training.result import finish
 
-    recipe = Recipe(joint=joint, epochs=epochs, batch_size=batch_size, lr=lr, seed=seed)
+    recipe = Recipe(epochs=epochs, **options)
     images = load_dataset("cifar10-train")
     with progress("steps") as update:
 

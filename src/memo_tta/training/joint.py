@@ -8,8 +8,16 @@ from torch import Tensor
 from memo_tta.models.rotation import TURNS, JointResNet26, turn
 
 
-def joint_pass(model: JointResNet26, images: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Class logits, and the loss of telling by how many right angles, drawn at random, images were turned."""
+def with_turned(images: Tensor, labels: Tensor, rng: np.random.Generator) -> tuple[Tensor, ...]:
+    """The batch, its images turned by right angles drawn at random, and how many those were."""
     turns = torch.from_numpy(rng.integers(TURNS, size=len(images)))
-    logits, turn_logits = model.both_logits(images, turn(images, turns))
-    return logits, F.cross_entropy(turn_logits, turns)
+    return images, labels, turn(images, turns), turns
+
+
+def joint_loss(
+    model: JointResNet26, images: Tensor, labels: Tensor, turned: Tensor, turns: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Loss of both tasks together; how many classes were right."""
+    logits, turn_logits = model.both_logits(images, turned)
+    loss = F.cross_entropy(logits, labels) + F.cross_entropy(turn_logits, turns)
+    return loss, (logits.argmax(1) == labels).sum()

@@ -16,10 +16,12 @@ from torch import Tensor, nn
 
 from memo_tta.errors import ConfigError, DataError
 from memo_tta.files import whole_file
+from memo_tta.models.checkpoint import load_weights
 from memo_tta.models.resnet_cifar import ResNet26
 from memo_tta.models.rotation import JointResNet26
 from memo_tta.seeding import sample_rng
-from memo_tta.training.joint import joint_pass
+from memo_tta.training.joint import joint_loss, with_turned
+from memo_tta.training.shards import set_gradients, shard_threads
 
 PADDING = 4
 STATE = "state.safetensors"
@@ -37,6 +39,7 @@ class Recipe:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     seed: int = 0
+    init: str | None = None  # weights of a plain ResNet-26 to start from
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch_size < 1 or self.lr <= 0:
@@ -61,37 +64,48 @@ def train(
     """Train on uint8 images (n, 32, 32, 3); an interrupted run in `out` goes on after its last epoch."""
     if len(x) < recipe.batch_size:
         raise DataError(f"train: {len(x)} images do not fill one batch of {recipe.batch_size}")
-    with torch.random.fork_rng():
-        torch.manual_seed(recipe.seed)
-        model = (JointResNet26 if recipe.joint else ResNet26)()
-    for parameter in model.parameters():
-        parameter.data = _channels_last(parameter.data)
+    model = _start(recipe)
     rule = torch.optim.SGD(
         model.parameters(), recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True
     )
     state = TrainingState(out / STATE, model, rule, recipe)
     steps_per_epoch = len(x) // recipe.batch_size
     steps = steps_per_epoch * recipe.epochs
-    for epoch in range(state.load(), recipe.epochs):
-        rng = sample_rng(recipe.seed, f"epoch {epoch}")
-        began, right, seen, model = perf_counter(), 0, 0, model.train()
-        for index, (images, labels) in enumerate(batches(x, y, recipe.batch_size, rng)):
-            step = epoch * steps_per_epoch + index
-            rule.param_groups[0]["lr"] = recipe.lr * one_cycle(step / steps)
-            if isinstance(model, JointResNet26):
-                logits, second_loss = joint_pass(model, images, rng)
-            else:
-                logits, second_loss = model(images), 0.0
-            loss = F.cross_entropy(logits, labels) + second_loss
-            rule.zero_grad()
-            loss.backward()
-            rule.step()
-            right += int((logits.argmax(1) == labels).sum())
-            seen += len(labels)
-            rate = seen / (perf_counter() - began)
-            report(Progress(epoch, step + 1, steps, float(loss.detach()), right / seen, rate))
-        state.save(epoch + 1)
+    with shard_threads() as threads:
+        for epoch in range(state.load(), recipe.epochs):
+            rng = sample_rng(recipe.seed, f"epoch {epoch}")
+            began, right, seen = perf_counter(), 0, 0
+            for index, batch in enumerate(batches(x, y, recipe.batch_size, rng)):
+                step = epoch * steps_per_epoch + index
+                rule.param_groups[0]["lr"] = recipe.lr * one_cycle(step / steps)
+                if recipe.joint:
+                    loss, correct = set_gradients(model, joint_loss, with_turned(*batch, rng), threads)
+                else:
+                    loss, correct = set_gradients(model, class_loss, batch, threads)
+                rule.step()
+                right, seen = right + correct, seen + recipe.batch_size
+                rate = seen / (perf_counter() - began)
+                report(Progress(epoch, step + 1, steps, loss, right / seen, rate))
+            state.save(epoch + 1)
     return model.eval()
+
+
+def _start(recipe: Recipe) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(recipe.seed)
+        model = (JointResNet26 if recipe.joint else ResNet26)()
+    if recipe.init is not None:
+        plain = ResNet26()
+        load_weights(plain, recipe.init)
+        model.load_state_dict(plain.state_dict(), strict=False)
+    for parameter in model.parameters():
+        parameter.data = _channels_last(parameter.data)
+    return model.train()
+
+
+def class_loss(model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    logits = model(images)
+    return F.cross_entropy(logits, labels), (logits.argmax(1) == labels).sum()
 
 
 def one_cycle(done: float) -> float:
