@@ -191,6 +191,14 @@ def test_a_run_of_another_job_is_refused(memo, words, tmp_path):
     assert code == 1 and "is a run of another job (limit was None, now 5; seed was 0, now 1)" in err
 
 
+def test_a_run_with_other_weights_is_refused(memo, words, tmp_path):
+    assert memo(*words, "--out", tmp_path / "run", "--workers", 1)[0] == 0
+    with writing(tmp_path / "run") as store:
+        store.remember({"fingerprint": "0" * 32})
+    code, _, err = memo(*words, "--out", tmp_path / "run")
+    assert code == 1 and f"is a run of another model (fingerprint was '{'0' * 32}', now " in err
+
+
 def test_a_second_writer_is_refused(memo, words, tmp_path):
     with writing(tmp_path / "run"):
         code, _, err = memo(*words, "--out", tmp_path / "run")
@@ -230,3 +238,4 @@ def test_what_is_stored_survives_and_is_stored_once(memo, words, tmp_path):
         assert len(list(store.records())) == 5 * POINTS
         facts = store.facts()
     assert facts["job"]["seed"] == 0 and facts["versions"]["torch"] and len(facts["fingerprint"]) == 32
+    assert facts["total"] == 5 * POINTS and len(facts["labels"]) == 1

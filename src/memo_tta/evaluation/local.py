@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
@@ -32,12 +32,14 @@ def evaluate(job: Job, out: Path, workers: int | None, report: Report) -> None:
     for method in job.methods:
         _ = METHODS[method]  # an unknown one is told before any work
     with writing(out) as store:
-        _check_same_job(store, job, out)
+        known = store.facts()
+        _check_same("job", known.get("job", {}), job.facts(), out)
         replica = Replica(job)
-        if not store.facts():
-            store.remember({"job": job.facts(), **_circumstances(replica)})
-        workers = workers or auto_workers(replica)
+        _check_same("model", known, {"fingerprint": replica.fingerprint()}, out)
         total = sum(len(unit.places) * len(unit.methods) for unit in replica.units())
+        if not known:
+            store.remember({"job": job.facts(), "total": total, **_circumstances(replica)})
+        workers = workers or auto_workers(replica)
         errors = store.errors()
         skipped = len(store.skipped()) * len(job.methods)
         done = sum(answers for _, answers in errors.values()) + skipped
@@ -76,16 +78,15 @@ def _missing(replica: Replica, store: RecordStore) -> Iterator[Unit]:
             yield unit
 
 
-def _check_same_job(store: RecordStore, job: Job, out: Path) -> None:
-    found = store.facts().get("job")
-    if found is not None and (differ := list(differences(found, job.facts()))):
-        raise ConfigError(f"{out}: is a run of another job ({'; '.join(differ)}): use another --out")
+def _check_same(what: str, known: Mapping[str, Any], wanted: Mapping[str, Any], out: Path) -> None:
+    if differ := list(differences(known, wanted)):
+        raise ConfigError(f"{out}: is a run of another {what} ({'; '.join(differ)}): use another --out")
 
 
 def _circumstances(replica: Replica) -> dict[str, Any]:
     """What else one may want to know of a run."""
     return {
-        "labels": [list(dataset.labels) for _, dataset in replica.parts[:1]],
+        "labels": {dataset.name: list(dataset.labels) for _, dataset in replica.parts},
         "metric": replica.parts[0][1].metric,
         "fingerprint": replica.fingerprint(),
         "parameters": sum(p.numel() for p in replica.classifier.module.parameters()),

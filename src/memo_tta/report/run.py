@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from memo_tta.data.catalog import CATALOG, load_parts
-from memo_tta.errors import DataError, MemoError
+from memo_tta.data.catalog import CATALOG
+from memo_tta.errors import DataError
 from memo_tta.evaluation.analysis import Block, Row, collect, rows
 from memo_tta.evaluation.job import Job
 from memo_tta.evaluation.runner import Skipped
@@ -20,7 +20,6 @@ from memo_tta.models.zoo import ZOO
 
 # Strings that read back as themselves after --option NAME=.
 PLAIN = re.compile(r"(?!(?:true|false|none|inf|nan)$)[A-Za-z_][\w.-]*", re.IGNORECASE)
-SUBSETS = ("imagenet-r", "imagenet-a")  # data sets with class indices of their own
 
 
 @dataclass(frozen=True)
@@ -67,10 +66,8 @@ class Run:
     def class_names(self, block: Block) -> list[str]:
         """Of the labels in the records; numbers where nobody kept the names."""
         highest = max(int(part.label.max()) for methods in block.parts.values() for part in methods.values())
-        names = [name for part in self.facts.get("labels", [])[:1] for name in part]
-        first = self.job.data[0] if self.job else block.dataset
-        fits = first == block.dataset or not {first, block.dataset} & set(SUBSETS)
-        return names if fits and highest < len(names) else [str(index) for index in range(highest + 1)]
+        names = self.facts.get("labels", {}).get(block.dataset, [])
+        return names if highest < len(names) else [str(index) for index in range(highest + 1)]
 
     def n_views(self, method: str) -> int | None:
         """How many views the method looked at; None if it takes none, or the model's file decides."""
@@ -119,21 +116,9 @@ class Run:
         return [note for note in notes if note]
 
     def _completeness(self) -> str:
-        if self.job is None:
-            return ""
-        try:
-            points = sum(_points(self.job))
-        except (MemoError, OSError) as error:
-            return f"whether the run is complete cannot be told without its data ({error})"
-        total = (points - len(self.skipped)) * len(self.job.methods)
-        missing = total - self.stored
+        total = self.facts.get("total", 0)
+        missing = total - self.stored - len(self.skipped) * len(self.job.methods if self.job else ())
         return f"{missing} of {total} records are missing: go on with `{self.command}`" if missing > 0 else ""
-
-
-def _points(job: Job) -> list[int]:
-    """Of each part."""
-    parts = (p for spec in job.data for p in load_parts(spec, job.corruptions, job.severities, job.seed))
-    return [len(part) if job.limit is None else min(job.limit, len(part)) for part in parts]
 
 
 def open_run(folder: Path) -> Run:
