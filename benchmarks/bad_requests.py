@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from benchmarks.http import multipart, predict_request, request
+from benchmarks.wire import multipart, predict_request, request
 
 PATH = "/v1/predict"
 JSON = "application/json"

@@ -11,7 +11,7 @@ import numpy as np
 import uvicorn
 from PIL import Image
 
-from benchmarks.http import Reply, exchange, predict_request
+from benchmarks.wire import Reply, exchange, predict_request
 from memo_tta.models.classifier import Classifier
 from memo_tta.service.desk import Desk
 from memo_tta.service.served import Served
@@ -45,7 +45,12 @@ def until(condition) -> None:
 
 def build_served(classifier: Classifier | None = None, **settings) -> Served:
     """A small classifier, two replicas, and time enough for a busy machine."""
-    chosen = {"replicas": 2, "deadline_ms": 60_000, "options": {"memo": {"n_views": 4, "lr": 0.05}}, **settings}
+    chosen = {
+        "replicas": 2,
+        "deadline_ms": 60_000,
+        "options": {"memo": {"n_views": 4, "lr": 0.05}},
+        **settings,
+    }
     return Served(classifier or build_classifier("group-norm"), Settings(**chosen))
 
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 import memo_tta as mt
-from benchmarks.http import request
+from benchmarks.wire import request
 from memo_tta.service.refusals import REFUSALS
 from tests.nets import SIZE, build_classifier
 from tests.service.live import build_served, live, png
@@ -70,7 +70,9 @@ def test_explain_lists_the_views_with_their_labels(server):
     assert same(answer, expected.prediction)
     assert [view["before"] for view in answer["views"]] == [p.top(1)[0] for p in expected.before]
     assert [view["after"] for view in answer["views"]] == [p.top(1)[0] for p in expected.after]
-    for view, picture in zip(answer["views"], build_classifier("group-norm").pictures(expected.views), strict=True):
+    for view, picture in zip(
+        answer["views"], build_classifier("group-norm").pictures(expected.views), strict=True
+    ):
         data = base64.b64decode(view["thumbnail"].removeprefix("data:image/png;base64,"))
         assert np.array_equal(np.asarray(Image.open(io.BytesIO(data))), picture)
     assert server.predict(png()).json["views"] is None

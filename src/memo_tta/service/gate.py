@@ -28,7 +28,7 @@ OPEN = ("/", "/healthz", "/readyz", "/openapi.json")  # what needs no token, bes
 MAX_UPLOADS = 64  # bodies that may be arriving at a time: each can take max_body of memory
 log = logging.getLogger("memo_tta.service")
 
-LINGER = 0.5  # seconds for which a refused body is read and thrown away, so that its sender hears why
+LINGER = 2.0  # seconds for which a refused body is read and thrown away, so that its sender hears why
 
 
 class Front:
@@ -80,9 +80,7 @@ class Gate:
             self._check_token(scope["path"], headers)
             body = await self._body(headers, receive) if takes_body else b""
         except Refused as refused:
-            if not await _discarded(headers, receive):
-                refused.headers["Connection"] = "close"
-            await refused.response(headers)(scope, receive, send)
+            await _refuse(refused, headers, receive, send)
             return
         if body is not None:
             await self._app(scope, _replay(body, receive), send)
@@ -98,8 +96,7 @@ class Gate:
     async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
         """All of it; None if the client left."""
         limit, length = self._settings.max_body, headers.get("content-length", "")
-        # int() would also take what is no digit of HTTP's, and is slow on thousands of digits.
-        if length.isascii() and length.isdecimal() and (len(length) > 15 or int(length) > limit):
+        if length.isdecimal() and (len(length) > 15 or int(length) > limit):
             raise _too_large(limit)
         if self._uploads >= MAX_UPLOADS:
             raise Refused("busy", headers={"Retry-After": "1"})
@@ -128,16 +125,22 @@ async def _read(receive: Receive, limit: int) -> bytes | None:
             return bytes(body)
 
 
-async def _discarded(headers: Headers, receive: Receive) -> bool:
-    """Whether the rest of the body came and was thrown away."""
-    if "expect" in headers:  # the client waits for leave to send it
-        return False
-    with suppress(TimeoutError):
-        async with asyncio.timeout(LINGER):
-            while (message := await receive())["type"] == "http.request":
-                if not message.get("more_body", False):
-                    return True
-    return False
+async def _refuse(refused: Refused, headers: Headers, receive: Receive, send: Send) -> None:
+    """Answer at once, and close only after a while: a close while bytes come in would undo the answer."""
+    refused.headers["Connection"] = "close"
+    answer = refused.response(headers)
+    await send({"type": "http.response.start", "status": answer.status_code, "headers": answer.raw_headers})
+    await send({"type": "http.response.body", "body": answer.body, "more_body": True})
+    if "expect" not in headers:  # such a client sends its body only when it is told to
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER):
+                await _discard(receive)
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _discard(receive: Receive) -> None:
+    while (message := await receive())["type"] == "http.request" and message.get("more_body", False):
+        pass
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

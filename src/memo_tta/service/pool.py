@@ -68,12 +68,11 @@ class Pool:
             worker.start()
 
     def close(self) -> None:
-        """Take nothing new, finish what was accepted, end the threads."""
+        """Take nothing new, and finish what was accepted; a replica that is warming up is not waited for."""
         with self._changed:
             self.closing = True
             self._changed.notify_all()
-        for worker in self._workers:
-            worker.join()
+            self._changed.wait_for(lambda: not self.alive)
 
     @property
     def is_ready(self) -> bool:
@@ -118,7 +117,7 @@ class Pool:
             raise Refused("busy", headers={"Retry-After": str(max(1, seconds))})
 
     def _serve(self) -> None:
-        torch.set_num_threads(self._threads)
+        torch.set_num_threads(min(self._threads, torch.get_num_threads()))  # OMP_NUM_THREADS may say less
         try:
             replica = self._build()
             self._enter()
@@ -146,6 +145,7 @@ class Pool:
             self.alive -= 1
             while self._waiting and not self.alive:
                 self._waiting.popleft().future.set_exception(Refused("stopping"))
+            self._changed.notify_all()
 
     def _take(self) -> Job[Any] | None:
         """The job that waited longest; None if no more can come."""

@@ -64,9 +64,11 @@ class Served:
         """The options of the method that a request may change, as they are if it does not."""
         options = self.build(name, self.classifier, {}).options
         defaults = {key: getattr(options, key) for key in ("n_views", "lr") if hasattr(options, key)}
-        if defaults.get("n_views", 0) > self.settings.max_views:
-            raise ConfigError(
-                f"{name}: takes {defaults['n_views']} views, and max_views is {self.settings.max_views}: "
-                "raise the limit, or set n_views"
-            )
+        views, limit = defaults.get("n_views", 0), self.settings.max_views
+        if views > limit:
+            if name == self.settings.method:
+                raise ConfigError(
+                    f"{name}: takes {views} views, and max_views is {limit}: raise the limit, or set n_views"
+                )
+            defaults["n_views"] = limit
         return defaults

@@ -20,6 +20,9 @@ class Reply(NamedTuple):
         return json.loads(self.body)
 
 
+NONE = Reply(0, {}, b"")
+
+
 def request(
     path: str, body: bytes = b"", kind: str = "", method: str = "POST", headers: dict[str, str] | None = None
 ) -> bytes:
@@ -59,26 +62,20 @@ async def exchange(url: str, *pieces: bytes, pause: float = 0.0, leave: bool = F
                 break  # it may have answered before it closed
             if pause:
                 await asyncio.sleep(pause)
-        return Reply(0, {}, b"") if leave else _parsed(await _rest(reader))
+        return NONE if leave else await _answer(reader)
     finally:
         writer.close()
 
 
-async def _rest(reader: asyncio.StreamReader) -> bytes:
-    data = bytearray()
+async def _answer(reader: asyncio.StreamReader) -> Reply:
+    """Up to the length that it names: a server may close later."""
     try:
-        while piece := await reader.read(2**16):
-            data += piece
-    except ConnectionError:
-        pass
-    return bytes(data)
-
-
-def _parsed(data: bytes) -> Reply:
-    head, _, body = data.partition(b"\r\n\r\n")
-    first, *lines = head.decode("latin-1").split("\r\n")
-    words = first.split()
-    if len(words) < 2:
-        return Reply(0, {}, b"")
-    pairs = (line.partition(":") for line in lines)
-    return Reply(int(words[1]), {name.lower(): value.strip() for name, _, value in pairs}, body)
+        head = await reader.readuntil(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").rstrip().split("\r\n")
+        pairs = (line.partition(":") for line in lines)
+        headers = {name.lower(): value.strip() for name, _, value in pairs}
+        length = headers.get("content-length")
+        body = await (reader.read() if length is None else reader.readexactly(int(length)))
+    except (ConnectionError, asyncio.IncompleteReadError):
+        return NONE
+    return Reply(int(first.split()[1]), headers, body)
