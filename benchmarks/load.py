@@ -143,7 +143,7 @@ def _throughput(
             process.stdin.write(f"{seconds}\n")
             process.stdin.flush()
         alone.append(sum(float(_line(process)) for process in bare))
-    ratios = sorted(b / s for s, b in zip(served, alone, strict=True))
+    ratios = sorted(b / max(s, 1e-9) for s, b in zip(served, alone, strict=True))
     rates = f"{sum(served) / ROUNDS:.1f} / {sum(alone) / ROUNDS:.1f} predictions/s"
     detail = f"ResNet-26, B = 32, median of {ROUNDS} turns: {rates}"
     row = Row("two bare processes / service with 2 replicas", ratios[ROUNDS // 2], BARE_BAR, "x", detail)

@@ -1,4 +1,4 @@
-"""Adaptation that can be called off: every layer looks at the clock, forward and backward."""
+"""Adaptation that can be called off: layers look at the clock, forward and backward."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 KEPT, MARGIN = 5, 1.1  # durations of each kind; room for one that takes longer
 STALE = 5.0  # seconds
+LOOKS = 8  # per pass: each needs Python's lock, which the backward pass of another replica does without
 
 
 class TooLate(Exception):
@@ -22,7 +23,7 @@ class NotWanted(Exception):
 
 
 class Watch:
-    """Hooks on a module's layers that end its work between two layers.
+    """Hooks on some of a module's layers that end its work between two layers.
 
     The episode around that work puts the weights back, as after any exception. Work outside the layers,
     such as making views, is not cut short.
@@ -30,10 +31,10 @@ class Watch:
 
     def __init__(self, module: nn.Module):
         self._until, self._is_wanted = inf, _always
-        for layer in module.modules():
-            if not any(True for _ in layer.children()):
-                layer.register_forward_pre_hook(self._before)
-                layer.register_forward_hook(self._after)
+        layers = [layer for layer in module.modules() if not any(True for _ in layer.children())]
+        for layer in layers[:: max(1, len(layers) // LOOKS)]:
+            layer.register_forward_pre_hook(self._before)
+            layer.register_forward_hook(self._after)
 
     @contextmanager
     def over(self, until: float, is_wanted: Callable[[], bool]) -> Iterator[None]:
