@@ -142,7 +142,8 @@ def test_what_cannot_be_corrupted_says_why(memo, folder, tmp_path):
     assert "did you mean 'fog'" in memo("corrupt", folder, *out, "--corruptions", "fogg")[2]
     assert "is corrupted already" in memo("corrupt", "sample+fog:1", *out)[2]
     Image.fromarray(images(1)[0]).save(folder / "cat/0.bmp")
-    assert "2 images would become cat/0.JPEG: rename all but one" in memo("corrupt", folder, *out, "--corruptions", "fog")[2]
+    err = memo("corrupt", folder, *out, "--corruptions", "fog")[2]
+    assert "2 images would become cat/0.JPEG: rename all but one" in err
 
 
 def test_a_full_disk_leaves_whole_files_only(memo, npz, tmp_path, monkeypatch):
