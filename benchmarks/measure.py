@@ -46,8 +46,13 @@ def ratio(seconds: dict[str, list[float]], ours: str, baseline: str) -> float:
 
 def peak_kib() -> int:
     """Of this process; getrusage would count the parent's peak too, which a child inherits."""
-    status = Path("/proc/self/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+    return status_kib("VmHWM")
+
+
+def status_kib(name: str) -> int:
+    """What the kernel says of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
 def in_new_process(module: str, *words: object) -> Any:
