@@ -8,13 +8,14 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import adaptation, corruptions, evaluation, loading, memory, startup
+from benchmarks import adaptation, corruptions, evaluation, loading, memory, startup, views
 from benchmarks.measure import Row
 from memo_tta.registry import Registry
 
 PARTS = Registry(
     "part",
     {
+        "views": views.run,
         "adaptation": adaptation.run,
         "memory": memory.run,
         "startup": startup.run,

@@ -1,57 +1,39 @@
 """AugMix views (Hendrycks et al., 2020) as the MEMO paper's code makes them."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
 from torch import Tensor
 
-from memo_tta.views.plan import NO_OPERATION, OPERATIONS, AugMixPlan, plan_augmix
+from memo_tta.views.device import execute_on
+from memo_tta.views.plan import FILL, UNCHANGED, AugMixPlan, plan_augmix
 from memo_tta.views.standard import build_crop, check_request
-
-# The published code passes the integer 128, which Pillow reads as packed RGB: dark red.
-FILL = (128, 0, 0)
-BILINEAR = Image.Resampling.BILINEAR
+from memo_tta.views.threads import spread
 
 
-def _affine(image: Image.Image, *matrix: float) -> Image.Image:
-    """Each output pixel (x, y) takes the input at (ax + by + c, dx + ey + f)."""
-    return image.transform(image.size, Image.Transform.AFFINE, matrix, resample=BILINEAR, fillcolor=FILL)
+def execute(
+    plan: AugMixPlan,
+    crops: np.ndarray,
+    mean: Sequence[float] = UNCHANGED[0],
+    std: Sequence[float] = UNCHANGED[1],
+) -> Tensor:
+    """Mix each crop, uint8 (n, 3, height, width), with its chains: float32, (0..1 - mean) / std."""
+    from memo_tta.views.kernels import mix  # compiled code: loaded when it is needed
 
+    n, channels, height, width = crops.shape
+    flat = crops.reshape(n, channels, height * width)
+    views = np.empty(flat.shape, np.float32)
+    scale = (1 / (255 * np.array(std))).astype(np.float32)
+    offset = (-np.array(mean) / np.array(std)).astype(np.float32)
+    fill = np.array(FILL, np.uint8)
 
-APPLY: dict[str, Callable[[Image.Image, float], Image.Image]] = {
-    "autocontrast": lambda image, _: ImageOps.autocontrast(image),
-    "equalize": lambda image, _: ImageOps.equalize(image),
-    "rotate": lambda image, degrees: image.rotate(degrees, resample=BILINEAR, fillcolor=FILL),
-    "solarize": lambda image, threshold: ImageOps.solarize(image, int(threshold)),
-    "shear_x": lambda image, factor: _affine(image, 1, factor, 0, 0, 1, 0),
-    "shear_y": lambda image, factor: _affine(image, 1, 0, 0, factor, 1, 0),
-    "translate_x": lambda image, pixels: _affine(image, 1, 0, pixels, 0, 1, 0),
-    "translate_y": lambda image, pixels: _affine(image, 1, 0, 0, 0, 1, pixels),
-    "posterize": lambda image, bits: ImageOps.posterize(image, int(bits)),
-}
+    def work(part: slice) -> None:
+        chains = plan.operations[part], plan.parameters[part], plan.weights[part], plan.keep[part]
+        mix(flat[part], width, *chains, scale, offset, fill, views[part])
 
-
-def execute(plan: AugMixPlan, crops: np.ndarray) -> np.ndarray:
-    """Mix each crop, uint8 (n, size, size, 3), with its chains: float32 (n, 3, size, size) in 0..1."""
-    views = plan.keep[:, None, None, None] * crops
-    for view, crop in enumerate(crops):
-        image = Image.fromarray(crop)
-        shares = (1 - plan.keep[view]) * plan.weights[view]
-        for share, operations, parameters in zip(
-            shares, plan.operations[view], plan.parameters[view], strict=True
-        ):
-            views[view] += share * np.asarray(_chain(image, operations, parameters), dtype=np.float32)
-    views /= 255
-    return np.ascontiguousarray(views.transpose(0, 3, 1, 2))
-
-
-def _chain(image: Image.Image, operations: np.ndarray, parameters: np.ndarray) -> Image.Image:
-    for operation, parameter in zip(operations.tolist(), parameters.tolist(), strict=True):
-        if operation != NO_OPERATION:
-            image = APPLY[OPERATIONS[operation]](image, parameter)
-    return image
+    spread(work, n)
+    return torch.from_numpy(views.reshape(crops.shape))
 
 
 class AugMix:
@@ -72,5 +54,20 @@ class AugMix:
 
     def __call__(self, image: np.ndarray, n: int, rng: np.random.Generator) -> Tensor:
         """n views of a uint8 (height, width, 3) image: float32 (n, 3, size, size) in 0..1."""
+        return self.normalised(image, n, rng, *UNCHANGED)
+
+    def normalised(
+        self,
+        image: np.ndarray,
+        n: int,
+        rng: np.random.Generator,
+        mean: Sequence[float],
+        std: Sequence[float],
+        device: torch.device | str = "cpu",
+    ) -> Tensor:
+        """The same views as a module takes them, made where it is: no pass over them is left to do."""
         plan = self.plan(image, n, rng)
-        return torch.from_numpy(execute(plan, self._crop.cut(image, plan.crops)))
+        crops = self._crop.cut(image, plan.crops)
+        if torch.device(device).type == "cpu":
+            return execute(plan, crops, mean, std)
+        return execute_on(plan, crops, device, mean, std)

@@ -6,6 +6,7 @@ device, gives the same pictures.
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,10 +24,35 @@ OPERATIONS = (
 WIDTH = 3  # chains of operations per view
 MAX_DEPTH = 3  # operations per chain
 NO_OPERATION = -1
+# The published code fills with the integer 128, which Pillow reads as packed RGB: dark red.
+FILL = (128, 0, 0)
+UNCHANGED = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)  # the mean and deviation of views in 0..1
 
 # Severity 1 of the published code: a level u from 0.1 to 1 scales each maximum by u / 10.
 LEVELS = (0.1, 1.0)
-MAX_DEGREES, MAX_THRESHOLD, MAX_SHEAR, MAX_BITS, MAX_SHIFT = 30, 256, 0.3, 4, 1 / 3
+
+
+class Scale(NamedTuple):
+    """What levels do to an operation's parameter: from `start` up or down, by at most `maximum` / 10."""
+
+    start: float = 0
+    maximum: float = 0
+    of_size: bool = False  # the maximum is a share of the image's size
+    is_whole: bool = True
+    only_down: bool = False
+
+
+SCALES = {
+    "rotate": Scale(maximum=30),
+    "solarize": Scale(start=256, maximum=256, only_down=True),
+    "shear_x": Scale(maximum=0.3, is_whole=False),
+    "shear_y": Scale(maximum=0.3, is_whole=False),
+    "translate_x": Scale(maximum=1 / 3, of_size=True),
+    "translate_y": Scale(maximum=1 / 3, of_size=True),
+    "posterize": Scale(start=4, maximum=4, only_down=True),
+}
+# One row per operation, and a last one that NO_OPERATION finds.
+SCALE_ROWS = np.array([SCALES.get(name, Scale()) for name in (*OPERATIONS, "none")])
 
 # The random resized crop: share of the image's area, and aspect ratio.
 CROP_AREA = (0.08, 1.0)
@@ -62,39 +88,22 @@ class AugMixPlan:
 def plan_augmix(crops: CropPlan, size: int, rng: np.random.Generator) -> AugMixPlan:
     """Chains for views that `crops` has cut to `size` pixels square."""
     n = len(crops)
-    weights = rng.dirichlet(np.ones(WIDTH), size=n).astype(np.float32)
+    weights = rng.dirichlet((1.0,) * WIDTH, size=n).astype(np.float32)
     keep = rng.beta(1.0, 1.0, size=n).astype(np.float32)
     depth = rng.integers(1, MAX_DEPTH + 1, size=(n, WIDTH, 1))
     operations = rng.integers(len(OPERATIONS), size=(n, WIDTH, MAX_DEPTH))
     operations[np.arange(MAX_DEPTH) >= depth] = NO_OPERATION
     level = rng.uniform(*LEVELS, size=operations.shape)
-    sign = np.where(rng.random(operations.shape) < 0.5, -1.0, 1.0)
-    return AugMixPlan(crops, operations, _parameters(operations, level, sign, size), weights, keep)
+    negative = rng.random(operations.shape) < 0.5
+    return AugMixPlan(crops, operations, _parameters(operations, level, negative, size), weights, keep)
 
 
-def _parameters(operations: np.ndarray, level: np.ndarray, sign: np.ndarray, size: int) -> np.ndarray:
+def _parameters(operations: np.ndarray, level: np.ndarray, negative: np.ndarray, size: int) -> np.ndarray:
     """Levels in each operation's own unit; whole numbers are truncated, as published."""
-
-    def whole(maximum: float) -> np.ndarray:
-        return np.trunc(level * maximum / 10)
-
-    shift = sign * whole(size * MAX_SHIFT)
-    shear = sign * level * MAX_SHEAR / 10
-    by_name = {
-        "rotate": sign * whole(MAX_DEGREES),
-        "solarize": 256 - whole(MAX_THRESHOLD),
-        "shear_x": shear,
-        "shear_y": shear,
-        "translate_x": shift,
-        "translate_y": shift,
-        "posterize": 4 - whole(MAX_BITS),
-    }
-    parameters = np.zeros(operations.shape)
-    for index, name in enumerate(OPERATIONS):
-        if name in by_name:
-            chosen = operations == index
-            parameters[chosen] = by_name[name][chosen]
-    return parameters
+    start, maximum, of_size, is_whole, only_down = SCALE_ROWS.T
+    amount = level * np.where(of_size, size * maximum, maximum)[operations] / 10
+    amount = np.where(is_whole[operations], np.trunc(amount), amount)
+    return start[operations] + np.where(negative | (only_down[operations] > 0), -amount, amount)
 
 
 def plan_padded_crops(size: int, padding: int, n: int, rng: np.random.Generator) -> CropPlan:

@@ -2,12 +2,12 @@
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from memo_tta.errors import ConfigError, InputError
 from memo_tta.registry import Registry
 from memo_tta.views.plan import CropPlan, plan_padded_crops, plan_resized_crops
+from memo_tta.views.threads import spread
 
 # Below this size images are padded and cropped, as for CIFAR; above, cropped at random and resized.
 PADDED_UP_TO = 64
@@ -31,11 +31,15 @@ class PaddedCrop:
         return plan_padded_crops(self.size, self.padding, n, rng)
 
     def cut(self, image: np.ndarray, plan: CropPlan) -> np.ndarray:
-        """The n crops, uint8 (n, size, size, 3)."""
-        rim = self.padding
-        padded = np.pad(image, ((rim, rim), (rim, rim), (0, 0)))
-        crops = [padded[top : top + h, left : left + w] for top, left, h, w in plan.box]
-        return _mirror(crops, plan)
+        """The n crops, uint8 (n, 3, size, size)."""
+        from memo_tta.views.cutting import cut  # compiled code: it takes a moment to load
+
+        rim, size = self.padding, self.size
+        padded = np.zeros((3, size + 2 * rim, size + 2 * rim), np.uint8)
+        padded[:, rim : rim + size, rim : rim + size] = image.transpose(2, 0, 1)
+        crops = np.empty((len(plan), 3, size, size), np.uint8)
+        cut(padded, plan.box, plan.flip, crops)
+        return crops
 
 
 class ResizedCrop:
@@ -51,17 +55,13 @@ class ResizedCrop:
         return plan_resized_crops(height, width, n, rng)
 
     def cut(self, image: np.ndarray, plan: CropPlan) -> np.ndarray:
-        """The n crops, uint8 (n, size, size, 3)."""
-        square = (self.size, self.size)
-        crops = []
-        for top, left, h, w in plan.box.tolist():
-            crop = Image.fromarray(image[top : top + h, left : left + w])
-            crops.append(np.asarray(crop.resize(square, Image.Resampling.BILINEAR)))
-        return _mirror(crops, plan)
+        """The n crops, uint8 (n, 3, size, size)."""
+        from memo_tta.views.cutting import resize
 
-
-def _mirror(crops: list[np.ndarray], plan: CropPlan) -> np.ndarray:
-    return np.stack([crop[:, ::-1] if flip else crop for crop, flip in zip(crops, plan.flip, strict=True)])
+        rows, columns = image.transpose(2, 0, 1).copy(), image.transpose(2, 1, 0).copy()
+        crops = np.empty((len(plan), 3, self.size, self.size), np.uint8)
+        spread(lambda part: resize(rows, columns, plan.box[part], plan.flip[part], crops[part]), len(plan))
+        return crops
 
 
 CROPS = Registry("crop", {"padded": PaddedCrop, "resized": ResizedCrop})
@@ -98,4 +98,4 @@ class CropFlip:
         """n views of a uint8 (height, width, 3) image: float32 (n, 3, size, size) in 0..1."""
         check_request(image, n)
         crops = self._crop.cut(image, self._crop.plan(image, n, rng))
-        return torch.from_numpy(np.ascontiguousarray(crops.transpose(0, 3, 1, 2))).float() / 255
+        return torch.from_numpy(crops).float().div_(255)
