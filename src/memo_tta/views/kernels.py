@@ -128,9 +128,10 @@ def warp(image, matrix, height, width, out, lines):
     fx, fy, place = lines[0], lines[1], lines[2]
     for y in range(height):
         if along_x:
-            locate_along(a, b, c, y + 0.5, width, 1, 1, y * width + width, fx, place)
+            low, high = -min(y, width - 1, 1), width - 1 - int(y == height - 1)
+            locate_along(a, b, c, y + 0.5, low, high, width, 1, 1, y * width + width, fx, place)
         elif along_y:
-            locate_along(d, e, f, y + 0.5, height, width, 0, width, fx, place)
+            locate_along(d, e, f, y + 0.5, 0, height - 2, height, width, 0, width, fx, place)
         else:
             locate(matrix, y + 0.5, height, width, fx, fy, place)
         last = 0
@@ -149,12 +150,13 @@ def warp(image, matrix, height, width, out, lines):
 
 
 @njit
-def locate_along(p, q, r, yin, limit, step, less, offset, fraction, place):
-    """As below, for warps that move pixels along one axis only."""
+def locate_along(p, q, r, yin, low, high, limit, step, less, offset, fraction, place):
+    """As below, along one axis; places go from low to high, into the lines beside it where there are any."""
     for x in range(len(place)):
         s = p * (x + 0.5) + q * yin + r
-        s0 = max(min(math.floor(s - 0.5), limit - 2), 0)
-        fraction[x] = max(min(s - 0.5 - s0, 1.0), 0.0)
+        s0 = max(min(math.floor(s - 0.5), high), low)
+        inner = max(min(s - 0.5 - s0, 1.0), 0.0)
+        fraction[x] = 1.0 if s0 < 0 else 0.0 if s0 > limit - 2 else inner
         place[x] = OUTSIDE if (s < 0) | (s >= limit) else s0 * step - x * less + offset
 
 
