@@ -3,8 +3,9 @@
 import json
 
 import pytest
+import torch
 
-from benchmarks import adaptation, memory, startup
+from benchmarks import adaptation, installed, memory, startup, views
 from benchmarks.measure import Row, interleaved
 from memo_tta.cli import main
 
@@ -19,6 +20,23 @@ def test_a_part_prints_what_it_measured(part, capsys, monkeypatch):
     row = json.loads(capsys.readouterr().out)
     assert row["part"] == part and row["measured"] > 0
     assert stopped.value.code == (0 if row["holds"] else 1)
+
+
+@pytest.mark.parametrize("has_torchvision", [True, False])
+def test_views_are_compared_with_the_published_way_and_torchvisions(monkeypatch, has_torchvision):
+    if not has_torchvision:
+        monkeypatch.setattr(installed, "torchvision", lambda: None)
+    elif installed.torchvision() is None:
+        pytest.skip("torchvision is not installed")
+    monkeypatch.setattr(views, "ROUNDS", 1)
+    monkeypatch.setattr(
+        views, "CASES", (views.Case(32, "padded", 2, 1, 0.5), views.Case(96, "resized", 2, 1, 0.5))
+    )
+    threads = torch.get_num_threads()
+    rows = list(views.run())
+    assert torch.get_num_threads() == threads
+    assert [row.bar for row in rows] == ([0.5, None] if has_torchvision else [0.5]) * 2
+    assert all(row.measured > 0 for row in rows)
 
 
 def test_memory_is_measured_in_a_process_of_its_own(monkeypatch):

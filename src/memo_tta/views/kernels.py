@@ -25,7 +25,8 @@ def count(image, counts):
     parts = np.empty((4, VALUES), np.int32)
     for c in range(CHANNELS):
         plane = image[c]
-        parts[:] = 0
+        for v in range(VALUES):
+            parts[0, v] = parts[1, v] = parts[2, v] = parts[3, v] = 0
         whole = plane.size // 4
         for i in range(whole):
             for j in range(4):
@@ -73,9 +74,12 @@ def equalize(table, counts):
 
 
 @njit
-def compose(operation, parameter, table, counts):
+def compose(operation, parameter, table, is_tabled, counts):
     """Put a look-up operation behind the table of each channel; the counts are those before the table."""
     for c in range(CHANNELS):
+        if not is_tabled:
+            for v in range(VALUES):
+                table[c, v] = v
         if operation == AUTOCONTRAST:
             autocontrast(table[c], counts[c])
         elif operation == EQUALIZE:
@@ -108,9 +112,13 @@ def shift(image, right, down, height, width, out):
 
 
 @njit
-def rotation(degrees, height, width):
-    """The matrix that Pillow rotates with, about the centre."""
-    angle = -math.radians(degrees % 360.0)
+def matrix_of(operation, parameter, height, width):
+    """Of a shear, or of a rotation about the centre as Pillow rounds it."""
+    if operation == SHEAR_X:
+        return 1.0, parameter, 0.0, 0.0, 1.0, 0.0
+    if operation == SHEAR_Y:
+        return 1.0, 0.0, 0.0, parameter, 1.0, 0.0
+    angle = -math.radians(parameter % 360.0)
     cos, sin = np.rint(math.cos(angle) * 1e15) / 1e15, np.rint(math.sin(angle) * 1e15) / 1e15
     x, y = width / 2, height / 2
     return cos, sin, cos * -x + sin * -y + x, -sin, cos, -sin * -x + cos * -y + y
@@ -198,24 +206,9 @@ def blend_four(image, source, right, down, fx, fy, first, last, out, line):
 
 
 @njit
-def move(image, operation, parameter, height, width, fill, out, lines):
-    for c in range(CHANNELS):
-        out[c] = fill[c]
-    if operation == TRANSLATE_X:
-        shift(image, int(parameter), 0, height, width, out)
-    elif operation == TRANSLATE_Y:
-        shift(image, 0, int(parameter), height, width, out)
-    elif operation == SHEAR_X:
-        warp(image, (1.0, parameter, 0.0, 0.0, 1.0, 0.0), height, width, out, lines)
-    elif operation == SHEAR_Y:
-        warp(image, (1.0, 0.0, 0.0, parameter, 1.0, 0.0), height, width, out, lines)
-    else:
-        warp(image, rotation(parameter, height, width), height, width, out, lines)
-
-
-@njit
 def run_chain(crop, crop_counts, counts, operations, parameters, width, fill, warped, table, lines):
     """Which of its two buffers holds the outcome, if any, and whether its table is yet to be applied."""
+    height = crop.shape[1] // width
     image, known, is_counted = crop, crop_counts, True
     slot, is_tabled = NOT_WARPED, False
     for depth in range(len(operations)):
@@ -224,24 +217,33 @@ def run_chain(crop, crop_counts, counts, operations, parameters, width, fill, wa
             if not is_counted and operation in (AUTOCONTRAST, EQUALIZE):
                 count(image, counts)
                 known, is_counted = counts, True
-            if not is_tabled:
-                table[:] = np.arange(VALUES)
-                is_tabled = True
-            compose(operation, parameter, table, known)
+            compose(operation, parameter, table, is_tabled, known)
+            is_tabled = True
         elif operation >= 0 and parameter != 0:
             source, slot = max(slot, 0), 1 - max(slot, 0)
             if is_tabled:
                 look_up(image, table, warped[source])
                 image, is_tabled = warped[source], False
-            move(image, operation, parameter, crop.shape[1] // width, width, fill, warped[slot], lines)
-            image, is_counted = warped[slot], False
+            target = warped[slot]
+            for c in range(CHANNELS):
+                for i in range(target.shape[1]):
+                    target[c, i] = fill[c]
+            if operation in (TRANSLATE_X, TRANSLATE_Y):
+                along_x = operation == TRANSLATE_X
+                right, down = int(parameter) * along_x, int(parameter) * (not along_x)
+                shift(image, right, down, height, width, target)
+            else:
+                warp(image, matrix_of(operation, parameter, height, width), height, width, target, lines)
+            image, is_counted = target, False
     return slot, is_tabled
 
 
 @njit
 def add_up(c, crop, warped, slots, tables, is_tabled, own, shares, offset, terms, out):
     """One channel of a view; the crop and the chains that have not warped it make one table."""
-    terms[:] = 0
+    for row in range(len(terms)):
+        for v in range(VALUES):
+            terms[row, v] = 0
     is_curved = False
     for chain in range(len(slots)):
         is_own = slots[chain] == NOT_WARPED
@@ -279,8 +281,10 @@ def mix(crops, width, operations, parameters, weights, keep, scale, offset, fill
     is_tabled = np.empty(chains, np.bool_)
     for view in range(len(crops)):
         crop = crops[view]
-        if (operations[view] == AUTOCONTRAST).any() or (operations[view] == EQUALIZE).any():
-            count(crop, counts[0])
+        for operation in operations[view].flat:
+            if operation in (AUTOCONTRAST, EQUALIZE):
+                count(crop, counts[0])
+                break
         for k in range(chains):
             steps, levels = operations[view, k], parameters[view, k]
             slots[k], is_tabled[k] = run_chain(
