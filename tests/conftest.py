@@ -23,7 +23,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 # A shell that starts the tests in the background makes them ignore Ctrl-C, which some of them press.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-torch.set_num_threads(1)  # two test processes share two cores
+# Two test processes share two cores; and what they compute, the processes they start must compute likewise.
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"
 
 
 class ReferenceData:
