@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test check soak bench clean
+.PHONY: install demo test check soak bench load clean
 install: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
@@ -30,6 +30,10 @@ soak: install
 
 bench: install
 	$(BIN)/memo bench
+
+# The service at twice its capacity for a minute, on loopback: about two minutes in all.
+load: install
+	$(BIN)/python -m benchmarks.load
 
 clean:
 	rm -rf .venv dist .pytest_cache .ruff_cache .hypothesis

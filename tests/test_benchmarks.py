@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from benchmarks import adaptation, installed, memory, startup, views
+from benchmarks import adaptation, installed, load, memory, startup, views
 from benchmarks.measure import Row, interleaved
 from memo_tta.cli import main
 
@@ -58,3 +58,13 @@ def test_an_unknown_part_lists_the_choices(capsys):
     with pytest.raises(SystemExit):
         main(["bench", "--only", "adaption"])
     assert "did you mean 'adaptation'" in capsys.readouterr().err
+
+
+def test_the_load_test_measures_a_service_that_it_starts_and_ends(monkeypatch):
+    for name, value in (("ROUNDS", 1), ("BAD", 16), ("DEADLINE_MS", 60_000)):
+        monkeypatch.setattr(load, name, value)
+    rows = {row.name: row for row in load.run(1.0)}
+    assert rows["two bare processes / service with 2 replicas"].measured > 0
+    assert rows["neither an answer nor 503"].measured == 0
+    assert rows["bad requests that got no 4xx"].measured == 0
+    assert rows["replicas whose weights had to be replaced"].detail.endswith(": 200")

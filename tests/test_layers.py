@@ -17,7 +17,8 @@ LAYERS = [
     {"methods"},
     {"training", "evaluation"},
     {"report"},
-    {"service", "cli"},
+    {"service"},
+    {"cli"},
     {"__main__"},
 ]
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}

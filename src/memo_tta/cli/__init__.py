@@ -22,6 +22,7 @@ COMMANDS = {
     "evaluate": ("memo_tta.cli.evaluate", "Compare methods on labelled data, point by point."),
     "tune": ("memo_tta.cli.tune", "Find MEMO's options on validation corruptions."),
     "report": ("memo_tta.cli.report", "Show a run: table, CSV, Parquet, one HTML page."),
+    "serve": ("memo_tta.cli.serve", "Serve predictions over HTTP, with a page that shows them."),
     "methods": ("memo_tta.cli.listing", "List the methods, or the options of one."),
     "models": ("memo_tta.cli.listing", "List the models that have a name."),
     "datasets": ("memo_tta.cli.listing", "List the data sets that have a name."),

@@ -10,6 +10,8 @@ import click
 from memo_tta.errors import ConfigError
 from memo_tta.registry import unknown_name
 
+SERVE = "serve"  # the table of `memo serve`, beside those of the methods
+
 
 def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of every command that names a model and a method's options."""
@@ -69,13 +71,19 @@ def _parse(option: str) -> tuple[str, Any]:
         return name, text
 
 
+def serve_table(path: Path, names: Sequence[str]) -> dict[str, Any]:
+    """The config file's table [serve], whose keys are the command's options."""
+    table = _read(path).get(SERVE, {})
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: expected a table [{SERVE}], got {table!r}")
+    for name in table:
+        if name not in names:
+            raise unknown_name(f"option in [{SERVE}] of {path}", name, names)
+    return table
+
+
 def _table(path: Path, method: str, methods: Sequence[str]) -> dict[str, Any]:
-    try:
-        content = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not a TOML file ({error})") from None
+    content = {name: table for name, table in _read(path).items() if name != SERVE}
     for name, table in content.items():
         if name not in methods:
             raise unknown_name(f"method in {path}", name, methods)
@@ -83,3 +91,12 @@ def _table(path: Path, method: str, methods: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(f"{path}: expected a table [{name}], got {table!r}")
     # TOML has no word for nothing.
     return {key: None if value == "none" else value for key, value in content.get(method, {}).items()}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not a TOML file ({error})") from None

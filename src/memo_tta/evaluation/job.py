@@ -1,6 +1,5 @@
 """What is to be evaluated, and how it is cut into pieces of work."""
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,6 +14,7 @@ from memo_tta.evaluation.runner import Skipped, run
 from memo_tta.evaluation.summary import balanced
 from memo_tta.methods import METHODS, Method
 from memo_tta.models.classifier import Classifier
+from memo_tta.models.fingerprint import fingerprint
 from memo_tta.models.zoo import load
 
 BLOCK = 8  # points of a unit that adapts
@@ -91,11 +91,7 @@ class Replica:
 
     def fingerprint(self) -> str:
         """Of the model's weights, bit for bit."""
-        digest = hashlib.blake2b(digest_size=16)
-        for name, tensor in self.classifier.module.state_dict().items():
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().flatten().view(-1).numpy().tobytes())
-        return digest.hexdigest()
+        return fingerprint(self.classifier.module)
 
 
 def _blocks(part: int, methods: tuple[str, ...], points: int, size: int) -> Iterator[Unit]:

@@ -105,12 +105,18 @@ class Memo(ViewMethod[MemoOptions]):
     def reset(self) -> None:
         self._rule = self.options.update_rule()
 
-    def explain(self, image: ImageLike | Tensor | Point, *, sample_id: SampleId | None = None) -> Explanation:
+    def explain(
+        self,
+        image: ImageLike | Tensor | Point,
+        *,
+        sample_id: SampleId | None = None,
+        ledger: Ledger | None = None,
+    ) -> Explanation:
         """Predict, and keep the views of the last step with the model's answers to them.
 
-        A point that is not adapted to (see `reason`) has none.
+        A point that is not adapted to (see `reason`) has none. The ledger is for what was done before.
         """
-        batch = self._batch([self.classifier.point(image)], [sample_id], Ledger())
+        batch = self._batch([self.classifier.point(image)], [sample_id], ledger or Ledger())
         seen: list[Tensor] = []
         outcome = self._run_point(batch, self._drawing(batch), seen)
         (prediction,) = self._predictions(batch, [outcome])

@@ -1,0 +1,50 @@
+"""The process that serves: a socket, and an end that finishes what was accepted."""
+
+import math
+import signal
+import socket
+
+import uvicorn
+
+from memo_tta.errors import ConfigError
+from memo_tta.service.app import build_app
+from memo_tta.service.served import Served
+
+BACKLOG = 512
+MAX_CONNECTIONS = 1000
+GRACE = 10  # seconds beyond all deadlines
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket, so that a port in use is known before a model warms up."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"{host}:{port}: cannot listen there ({reason}): choose another --host or --port"
+        ) from None
+
+
+def configuration(served: Served) -> uvicorn.Config:
+    return uvicorn.Config(
+        build_app(served),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_graceful_shutdown=math.ceil(served.settings.deadline_ms / 1000) + GRACE,
+    )
+
+
+def run(served: Served, listener: socket.socket) -> None:
+    """Serve until SIGTERM, which ends the process in order, or Ctrl-C, which raises KeyboardInterrupt."""
+    # uvicorn raises the signal again when it is done; by then there is nothing left to end.
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        uvicorn.Server(configuration(served)).run(sockets=[listener])
+    finally:
+        signal.signal(signal.SIGTERM, before)

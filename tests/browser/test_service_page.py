@@ -1,0 +1,152 @@
+"""The service's page as a person uses it, in Chromium against the real server."""
+
+import pytest
+
+from memo_tta.models.zoo import load
+from tests.service.live import build_served, live, png
+
+POLICY = "Content Security Policy"
+WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 375, "height": 740}
+
+
+@pytest.fixture(scope="module")
+def service():
+    with live(build_served(load("resnet26"), max_body=2**20, options={"memo": {"n_views": 8}})) as running:
+        yield running
+
+
+@pytest.fixture
+def opened(page, service):
+    """The page, with the first preview shown; it may ask nobody else, nor break the policy."""
+    asked, complaints = [], []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: complaints.append(message.text) if POLICY in message.text else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.set_default_timeout(60_000)
+    page.goto(service.url)
+    page.wait_for_selector("#preview img")
+    yield page
+    assert all(url.startswith((service.url, "data:")) for url in asked)
+    assert not complaints
+
+
+def preview(page) -> str:
+    return page.locator("#preview img").get_attribute("src")
+
+
+def change(page, action) -> None:
+    """Do something that changes the preview, and wait until it has changed."""
+    before = preview(page)
+    action()
+    page.wait_for_function("before => document.querySelector('#preview img')?.src !== before", arg=before)
+
+
+def test_upload_corrupt_predict_and_see_both(opened, tmp_path):
+    file = tmp_path / "photo.png"
+    file.write_bytes(png(5, 40))
+    change(opened, lambda: opened.set_input_files("#image", file))
+    assert opened.inner_text("#file-name") == "photo.png"
+    assert opened.locator("input[name=sample]:checked").count() == 0
+    change(opened, lambda: opened.select_option("#corruption", "fog"))
+    change(opened, lambda: opened.fill("#severity", "5"))
+    assert opened.inner_text("output[for=severity]") == "5"
+    opened.fill("#n_views", "12")
+    opened.click("#predict")
+    opened.wait_for_selector("[data-side=after]")
+    for side in ("before", "after"):
+        assert opened.locator(f"[data-side={side}] li").count() == 5
+    assert opened.locator(".views li").count() == 12 and "nats" in opened.inner_text("#result dl")
+    drawn = opened.locator(".views img").evaluate_all("all => all.every(one => one.naturalWidth > 0)")
+    widths = opened.locator("[data-side=after] rect").evaluate_all(
+        "all => all.map(one => one.getBoundingClientRect().width)"
+    )
+    assert drawn and max(widths) > 20, "bars are drawn under the policy"
+    tints = opened.locator(".views li span").evaluate_all(
+        "all => all.map(one => getComputedStyle(one).backgroundColor)"
+    )
+    assert all(tint != "rgba(0, 0, 0, 0)" for tint in tints)
+
+
+def test_a_chosen_image_takes_the_place_of_a_file(opened, tmp_path):
+    file = tmp_path / "photo.png"
+    file.write_bytes(png(5, 40))
+    change(opened, lambda: opened.set_input_files("#image", file))
+    change(opened, lambda: opened.locator("input[name=sample]").nth(2).check())
+    assert opened.evaluate("document.getElementById('image').files.length") == 0
+
+
+def test_an_oversized_file_shows_its_message(opened, tmp_path):
+    file = tmp_path / "large.png"
+    file.write_bytes(bytes(2**20 + 1))
+    opened.set_input_files("#image", file)
+    opened.wait_for_selector("#preview .refusal")
+    assert "large.png has 1.0 MiB; at most 1 MiB are allowed" in opened.inner_text("#preview")
+    opened.evaluate("document.getElementById('form').dataset.maxBody = 2 ** 30")  # the server says it, too
+    opened.set_input_files("#image", file)
+    opened.wait_for_selector("#preview .refusal[data-error=too_large]")
+    assert "more than the 1 MiB" in opened.inner_text("#preview")
+
+
+def test_what_is_no_image_shows_its_message(opened, tmp_path):
+    file = tmp_path / "text.png"
+    file.write_bytes(b"not an image")
+    opened.set_input_files("#image", file)
+    opened.wait_for_selector("#preview .refusal[data-error=unsupported_type]")
+    opened.click("#predict")
+    opened.wait_for_selector("#result .refusal[data-error=unsupported_type]")
+    assert opened.locator("#predict").is_enabled()
+
+
+def test_keyboard_only(opened):
+    opened.keyboard.press("Tab")
+    assert opened.evaluate("document.activeElement.name") == "sample"
+    change(opened, lambda: opened.keyboard.press("ArrowRight"))
+    for name in ("image", "corruption", "severity", "n_views", "lr_step"):
+        opened.keyboard.press("Tab")
+        assert opened.evaluate("document.activeElement.name") == name
+        if name == "severity":
+            change(opened, lambda: opened.keyboard.press("ArrowRight"))
+        if name == "n_views":
+            opened.keyboard.press("Home")
+            assert opened.inner_text("output[for=n_views]") == "1"
+        if name == "lr_step":
+            before = opened.inner_text("output[for=lr_step]")
+            opened.keyboard.press("ArrowRight")
+            assert float(opened.inner_text("output[for=lr_step]")) > float(before)
+    opened.keyboard.press("Tab")
+    assert opened.evaluate("document.activeElement.id") == "predict"
+    opened.keyboard.press("Enter")
+    opened.wait_for_selector("[data-side=after]")
+    assert opened.locator(".views li").count() == 1
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_nothing_sticks_out(opened, size):
+    opened.set_viewport_size(size)
+    opened.click("#predict")
+    opened.wait_for_selector(".views li")
+    assert opened.evaluate("document.documentElement.scrollWidth") <= size["width"]
+    assert opened.evaluate("document.getElementById('result').getBoundingClientRect().top") < size["height"]
+    sides = opened.locator("#result [data-side]").evaluate_all(
+        "all => all.map(one => one.getBoundingClientRect().x)"
+    )
+    assert (sides[0] == sides[1]) == (size is NARROW), "side by side where there is room"
+
+
+def test_a_busy_service_says_so(opened, service):
+    places, service.desk.pool._places = service.desk.pool._places, -100
+    try:
+        opened.click("#predict")
+        opened.wait_for_selector("#result .refusal[data-error=busy]")
+    finally:
+        service.desk.pool._places = places
+    opened.click("#predict")
+    opened.wait_for_selector("[data-side=after]")
+
+
+def test_a_service_that_is_gone_is_missed(opened):
+    opened.context.set_offline(True)
+    opened.click("#predict")
+    opened.wait_for_selector("#result .refusal")
+    assert "cannot be reached" in opened.inner_text("#result")
+    assert opened.locator("#predict").is_enabled()

@@ -1,0 +1,79 @@
+"""A service on loopback, in a thread of this process."""
+
+import asyncio
+import io
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
+
+import numpy as np
+import uvicorn
+from PIL import Image
+
+from benchmarks.wire import Reply, exchange, predict_request
+from memo_tta.models.classifier import Classifier
+from memo_tta.service.desk import Desk
+from memo_tta.service.served import Served
+from memo_tta.service.server import configuration, listen
+from memo_tta.service.settings import Settings
+from tests.nets import SIZE, build_classifier
+
+PATIENCE = 60  # seconds until a test gives up; nothing is measured
+
+
+class Live:
+    def __init__(self, url: str, desk: Desk):
+        self.url, self.desk = url, desk
+
+    def send(self, *pieces: bytes, pause: float = 0.0, leave: bool = False) -> Reply:
+        return asyncio.run(asyncio.wait_for(exchange(self.url, *pieces, pause=pause, leave=leave), PATIENCE))
+
+    def predict(self, image: bytes, **fields: object) -> Reply:
+        return self.send(predict_request(image, **fields))
+
+    def wait_until_idle(self) -> None:
+        until(lambda: self.desk.pool.depth == 0 and self.desk.pool.busy == 0)
+
+
+def until(condition) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+
+def build_served(classifier: Classifier | None = None, **settings) -> Served:
+    """A small classifier, two replicas, and time enough for a busy machine."""
+    chosen = {
+        "replicas": 2,
+        "deadline_ms": 60_000,
+        "options": {"memo": {"n_views": 4, "lr": 0.05}},
+        **settings,
+    }
+    return Served(classifier or build_classifier("group-norm"), Settings(**chosen))
+
+
+@contextmanager
+def live(served: Served) -> Iterator[Live]:
+    with listen("127.0.0.1", 0) as listener:
+        config = configuration(served)
+        server = uvicorn.Server(config)
+        thread = Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            desk: Desk = config.app.state.desk  # pyright: ignore[reportFunctionMemberAccess]
+            until(lambda: desk.pool.is_ready)
+            yield Live(f"http://127.0.0.1:{listener.getsockname()[1]}", desk)
+        finally:
+            server.should_exit = True
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+
+
+def png(seed: int = 0, size: int = SIZE, kind: str = "PNG") -> bytes:
+    """An image file of noise."""
+    file = io.BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 256, (size, size + 2, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(file, kind)
+    return file.getvalue()

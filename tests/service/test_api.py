@@ -1,0 +1,152 @@
+"""What the API answers, beside the same methods called in Python."""
+
+import base64
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import memo_tta as mt
+from benchmarks.wire import request
+from memo_tta.service.refusals import REFUSALS
+from tests.nets import SIZE, build_classifier
+from tests.service.live import build_served, live, png
+
+OPTIONS = {"n_views": 4, "lr": 0.05}
+
+
+def direct(data: bytes, method: str = "memo", **options):
+    robust = mt.methods.METHODS[method](build_classifier("group-norm"), **options)
+    return robust.predict(Image.open(io.BytesIO(data)))
+
+
+def same(answer: dict, prediction: mt.Prediction) -> bool:
+    return answer["top"] == prediction.top(5) and answer["entropy"] == pytest.approx(prediction.entropy)
+
+
+def test_it_answers_as_the_method_does_in_python(server):
+    for seed in range(3):
+        data = png(seed)
+        answer, expected = server.predict(data).json, direct(data, **OPTIONS)
+        assert same(answer, expected) and same(answer["source"], expected.source)
+        assert answer["adapted"] and answer["reason"] is None and expected.adapted
+        assert answer["marginal_entropy"] == expected.marginal_entropy
+        assert (answer["label"], answer["index"], answer["score"]) == (
+            expected.label,
+            expected.index,
+            expected.score,
+        )
+        assert answer["source"]["top"] != answer["top"]
+
+
+@pytest.mark.parametrize("method", ["source", "tta", "tent-bs1", "memo-pce", "memo-ce"])
+def test_every_method_can_be_asked_for(server, method):
+    answer = server.predict(png(), method=method).json
+    assert same(answer, direct(png(), method)) and answer["method"] == method
+
+
+def test_json_and_a_form_say_the_same(server):
+    fields = {"n_views": 3, "seed": 7, "top_k": 2, "lr": 0.1}
+    body = {"image": base64.b64encode(png()).decode(), **fields}
+    by_json = server.send(request("/v1/predict", json.dumps(body).encode(), "application/json")).json
+    by_form = server.predict(png(), **fields).json
+    expected = direct(png(), n_views=3, seed=7, lr=0.1)
+    assert by_json["top"] == by_form["top"] == expected.top(2)
+    assert (by_json["n_views"], by_json["seed"]) == (3, 7)
+
+
+def test_the_seed_decides_the_views(server):
+    first, again, other = (server.predict(png(), seed=seed).json["top"] for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_explain_lists_the_views_with_their_labels(server):
+    answer = server.predict(png(), explain="true", n_views=5).json
+    expected = mt.Memo(build_classifier("group-norm"), **{**OPTIONS, "n_views": 5}).explain(
+        Image.open(io.BytesIO(png()))
+    )
+    assert same(answer, expected.prediction)
+    assert [view["before"] for view in answer["views"]] == [p.top(1)[0] for p in expected.before]
+    assert [view["after"] for view in answer["views"]] == [p.top(1)[0] for p in expected.after]
+    for view, picture in zip(
+        answer["views"], build_classifier("group-norm").pictures(expected.views), strict=True
+    ):
+        data = base64.b64decode(view["thumbnail"].removeprefix("data:image/png;base64,"))
+        assert np.array_equal(np.asarray(Image.open(io.BytesIO(data))), picture)
+    assert server.predict(png()).json["views"] is None
+    assert server.predict(png(), explain="true", method="source").json["views"] == []
+
+
+def test_timings_are_of_the_stages(server):
+    timings = server.predict(png()).json["timings"]
+    stages = [timings[f"{name}_ms"] for name in ("queue", "decode", "source", "views", "model", "predict")]
+    assert all(stage >= 0 for stage in stages) and 0 < sum(stages) <= timings["total_ms"]
+
+
+def test_a_method_without_views_refuses_their_number(server):
+    reply = server.predict(png(), method="source", n_views=4)
+    assert reply.status == 422 and reply.json == {
+        "error": "invalid",
+        "message": "n_views: the method source has no such option",
+    }
+
+
+def test_the_model_says_what_is_served(server):
+    model = server.send(request("/v1/model", method="GET")).json
+    classifier = build_classifier("group-norm")
+    assert model["labels"] == list("abcde") and model["input_size"] == SIZE
+    assert model["parameters"] == sum(p.numel() for p in classifier.module.parameters())
+    assert model["methods"]["memo"] == {"n_views": 4, "lr": 0.05} and model["methods"]["source"] == {}
+    assert not {"tent", "bn", "ttt", "bn1"} & set(model["methods"]), "a batch, another head, no layers to mix"
+    assert model["limits"]["max_views"] == 128 and model["replicas"] == 2
+
+
+def test_health_and_readiness(server):
+    assert server.send(request("/healthz", method="GET")).json == {"status": "ok"}
+    assert server.send(request("/readyz", method="GET")).json == {"status": "ready"}
+
+
+def test_metrics_count_what_happened():
+    with live(build_served()) as fresh:
+        fresh.predict(png())
+        fresh.predict(png(), method="source")
+        fresh.predict(b"no image")
+        text = fresh.send(request("/metrics", method="GET")).body.decode()
+    for line in (
+        'memo_requests_total{path="/v1/predict",status="200"} 2.0',
+        'memo_requests_total{path="/v1/predict",status="415"} 1.0',
+        'memo_predictions_total{method="memo",outcome="adapted"} 1.0',
+        'memo_predictions_total{method="source",outcome="skipped"} 1.0',
+        'memo_stage_seconds_count{stage="total"} 2.0',
+        'memo_stage_seconds_count{stage="views"} 1.0',
+        'memo_entropy_nats_count{when="after"} 2.0',
+        "memo_queue_depth 0.0",
+        "memo_replicas_replaced_total 0.0",
+    ):
+        assert line in text.splitlines()
+
+
+def test_the_document_has_every_refusal_and_its_examples_work(server):
+    document = server.send(request("/openapi.json", method="GET")).json
+    assert set(document["paths"]) == {"/v1/predict", "/v1/model", "/healthz", "/readyz", "/metrics"}
+    operation = document["paths"]["/v1/predict"]["post"]
+    shown = {
+        name: int(status)
+        for status, response in operation["responses"].items()
+        for name in response["content"]["application/json"].get("examples", {})
+    }
+    never = {"unauthorized", "not_found", "method_not_allowed"}  # there is no token, and the address is right
+    assert shown == {name: status for name, (status, _) in REFUSALS.items() if name not in never}
+    example = operation["requestBody"]["content"]["application/json"]["examples"]["grey"]["value"]
+    reply = server.send(request("/v1/predict", json.dumps(example).encode(), "application/json"))
+    assert reply.status == 200 and len(reply.json["top"]) == 3
+    form = document["components"]["schemas"]["PredictForm"]
+    assert form["properties"]["n_views"]["anyOf"][0]["maximum"] == 128 and form["required"] == ["image"]
+
+
+def test_a_subset_of_formats_is_read_whatever_the_name(server):
+    for kind in ("JPEG", "WEBP", "GIF", "BMP"):
+        assert server.predict(png(kind=kind)).status == 200
+    assert server.predict(png(kind="TIFF")).status == 415

@@ -1,0 +1,140 @@
+"""Limits, tokens and headers: what a stranger can send, and what he learns from the answer."""
+
+import asyncio
+
+import pytest
+
+from benchmarks.bad_requests import bomb
+from benchmarks.wire import exchange, multipart, predict_request, request
+from memo_tta.errors import ConfigError
+from memo_tta.service import gate
+from memo_tta.service.replica import Replica
+from memo_tta.service.settings import Settings
+from tests.service.live import build_served, live, png
+
+KIB = 2**10
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A service with small limits."""
+    with live(build_served(max_body=64 * KIB, max_pixels=10_000, body_seconds=0.5)) as running:
+        yield running
+
+
+def chunked(*chunks: bytes) -> tuple[bytes, ...]:
+    head = request("/v1/predict", kind=multipart(b"")[1], headers={"Transfer-Encoding": "chunked"})
+    ends = [b"%x\r\n" % len(chunk) + chunk + b"\r\n" for chunk in chunks]
+    return head.replace(b"Content-Length: 0\r\n", b""), *ends, b"0\r\n\r\n"
+
+
+def test_a_body_in_chunks_is_a_body(small):
+    body, _ = multipart(png())
+    assert small.send(*chunked(body[:50], body[50:])).status == 200
+
+
+def test_a_body_above_the_limit_is_refused_however_it_is_sent(small):
+    large = bytes(65 * KIB)
+    for reply in (
+        small.predict(large),
+        small.send(*chunked(large[:KIB], *[large[KIB : 9 * KIB]] * 9)),
+        small.send(request("/v1/predict", headers={"Content-Length": "9" * 15})),
+    ):
+        assert (reply.status, reply.json["error"]) == (413, "too_large")
+    assert small.predict(png()).status == 200
+
+
+def test_too_many_pixels_are_refused_before_they_are_decoded(small, monkeypatch):
+    monkeypatch.setattr(Replica, "predict", None)  # nothing may get so far
+    for size in ((101, 100), (60_000, 60_000)):
+        reply = small.predict(bomb(*size))
+        assert (reply.status, reply.json["error"]) == (413, "too_many_pixels")
+
+
+def test_an_image_is_known_by_its_content(small):
+    for data, status, error in (
+        (b"\x89PNG but no picture", 415, "unsupported_type"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 415, "unsupported_type"),
+        (png()[:-30], 422, "damaged_image"),
+        (bomb(90, 90)[:60], 422, "damaged_image"),
+        (b"", 422, "invalid"),
+    ):
+        reply = small.predict(data)
+        assert (reply.status, reply.json["error"]) == (status, error)
+
+
+def test_a_slow_body_is_cut_off(small):
+    whole = predict_request(png())
+    reply = small.send(whole[:-40], whole[-40:-20], pause=1.0)
+    assert (reply.status, reply.json["error"]) == (408, "slow_body")
+
+
+def test_only_so_many_bodies_arrive_at_a_time(small, monkeypatch):
+    monkeypatch.setattr(gate, "MAX_UPLOADS", 1)
+    whole = predict_request(png())
+
+    async def both():
+        slow = asyncio.create_task(exchange(small.url, whole[:-40], pause=0.4, leave=True))
+        await asyncio.sleep(0.1)
+        quick = await exchange(small.url, whole)
+        await slow
+        return quick
+
+    reply = asyncio.run(both())
+    assert reply.status == 503 and reply.headers["retry-after"] == "1"
+
+
+def test_a_token_opens_what_it_must(open_client):
+    client = open_client(token="open-sesame")
+    for path in ("/", "/healthz", "/readyz", "/openapi.json", "/static/page.css"):
+        assert client.get(path).status_code == 200
+    files = {"image": png()}
+    for headers in (
+        {},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": "open-sesame"},
+        {"Authorization": b"\xf6"},
+    ):
+        for reply in (
+            client.get("/metrics", headers=headers),
+            client.get("/v1/model", headers=headers),
+            client.post("/v1/predict", files=files, headers=headers),
+            client.post("/page/predict", files=files, headers=headers),
+        ):
+            assert reply.status_code == 401 and reply.headers["www-authenticate"] == "Bearer"
+    headers = {"Authorization": "Bearer open-sesame"}
+    assert client.post("/v1/predict", files=files, headers=headers).status_code == 200
+    document = client.get("/openapi.json").json()
+    assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+    assert "401" in document["paths"]["/v1/predict"]["post"]["responses"]
+
+
+def test_every_answer_has_the_security_headers(server):
+    for path in ("/", "/nowhere", "/v1/model", "/static/htmx.min.js"):
+        headers = server.send(request(path, method="GET")).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
+        assert headers["x-content-type-options"] == "nosniff" and "server" not in headers
+    assert server.send(request("/", method="GET")).headers["cache-control"] == "no-store"
+
+
+def test_a_mistake_of_the_service_tells_nothing_and_the_next_request_works(open_client, monkeypatch, caplog):
+    client = open_client()
+
+    def fail(self, *_):
+        raise RuntimeError("secret at /somewhere/file.py")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Replica, "predict", fail)
+        reply = client.post("/v1/predict", files={"image": png()})
+    assert reply.status_code == 500 and reply.json()["error"] == "internal"
+    assert "secret" not in reply.text and "secret at" in caplog.text
+    assert "nosniff" in reply.headers["x-content-type-options"]
+    assert client.post("/v1/predict", files={"image": png()}).status_code == 200
+
+
+@pytest.mark.parametrize("wrong", [{"replicas": 0}, {"queue": -1}, {"token": "two words"}, {"token": ""}])
+def test_settings_check_themselves(wrong):
+    (name,) = wrong
+    with pytest.raises(ConfigError, match=f"^{name}: expected"):
+        Settings(**wrong)
