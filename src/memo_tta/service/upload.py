@@ -46,6 +46,10 @@ async def read_form(request: Request, fields: type[Fields]) -> Form[Fields]:
                 raise Refused("invalid", "image: expected a file, got text")
             else:
                 texts[name] = value
+    for name, text in texts.items():
+        field = fields.model_fields.get(name)
+        if field is not None and field.annotation is bool and text not in ("true", "false"):
+            raise Refused("invalid", f"{name}: expected true or false")  # pydantic also takes yes, on and 1
     # An empty file is what a browser sends for a file that was not chosen.
     return Form(checked(fields.model_validate_strings, texts), image or None)
 
