@@ -3,7 +3,6 @@
 import base64
 import binascii
 import io
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -85,13 +84,11 @@ def opened(data: bytes | None, max_pixels: int) -> Image.Image:
     if not data:
         raise Refused("invalid", "image: expected a file, got nothing")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our limit lies below
-            image = Image.open(io.BytesIO(data), formats=FORMATS)
+        image = Image.open(io.BytesIO(data), formats=FORMATS)
     except UnidentifiedImageError:
         known = ", ".join(FORMATS)
         raise Refused("unsupported_type", f"image: of no known format; expected one of {known}") from None
-    except Image.DecompressionBombError:
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise _too_many(max_pixels) from None
     except Exception:  # what a reader raises on damaged bytes is anybody's guess
         raise Refused("damaged_image", "image: cannot be read: is it truncated or damaged?") from None
