@@ -66,7 +66,10 @@ def options_model(served: Served) -> type[Options]:
                 'is the source\'s, with reason "deadline".',
             ),
         ),
-        "explain": (bool, Field(False, description="Whether to list the views (of memo and its variants).")),
+        "explain": (
+            bool,
+            Field(False, description="Whether to list the views (of memo and its variants)."),
+        ),
     }
     return create_model("Options", __base__=Options, **fields)
 

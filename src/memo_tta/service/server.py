@@ -3,8 +3,10 @@
 import math
 import signal
 import socket
+import warnings
 
 import uvicorn
+from PIL import Image
 
 from memo_tta.errors import ConfigError
 from memo_tta.service.app import build_app
@@ -42,6 +44,7 @@ def configuration(served: Served) -> uvicorn.Config:
 
 def run(served: Served, listener: socket.socket) -> None:
     """Serve until SIGTERM, which ends the process in order, or Ctrl-C, which raises KeyboardInterrupt."""
+    warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # such images are refused
     # uvicorn raises the signal again when it is done; by then there is nothing left to end.
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     try:

@@ -3,7 +3,6 @@
 import base64
 import binascii
 import io
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -46,6 +45,10 @@ async def read_form(request: Request, fields: type[Fields]) -> Form[Fields]:
                 raise Refused("invalid", "image: expected a file, got text")
             else:
                 texts[name] = value
+    for name, text in texts.items():
+        field = fields.model_fields.get(name)
+        if field is not None and field.annotation is bool and text not in ("true", "false"):
+            raise Refused("invalid", f"{name}: expected true or false")  # pydantic also takes yes, on and 1
     # An empty file is what a browser sends for a file that was not chosen.
     return Form(checked(fields.model_validate_strings, texts), image or None)
 
@@ -81,13 +84,11 @@ def opened(data: bytes | None, max_pixels: int) -> Image.Image:
     if not data:
         raise Refused("invalid", "image: expected a file, got nothing")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our limit lies below
-            image = Image.open(io.BytesIO(data), formats=FORMATS)
+        image = Image.open(io.BytesIO(data), formats=FORMATS)
     except UnidentifiedImageError:
         known = ", ".join(FORMATS)
         raise Refused("unsupported_type", f"image: of no known format; expected one of {known}") from None
-    except Image.DecompressionBombError:
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise _too_many(max_pixels) from None
     except Exception:  # what a reader raises on damaged bytes is anybody's guess
         raise Refused("damaged_image", "image: cannot be read: is it truncated or damaged?") from None
