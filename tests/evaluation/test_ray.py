@@ -1,0 +1,199 @@
+"""Work on a cluster of two nodes: the results of one process, whatever dies meanwhile."""
+
+import os
+import secrets
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from memo_tta.data.corruptions.generate import Job as Corruption
+from memo_tta.data.corruptions.generate import generate
+from memo_tta.errors import ConfigError, DataError, InputError
+from memo_tta.evaluation.evaluate import evaluate
+from memo_tta.evaluation.job import Job
+from memo_tta.evaluation.ray import Ray
+from memo_tta.evaluation.tune import tune
+from memo_tta.workers import Processes, Work
+from tests.data.test_generate import digests
+from tests.evaluation.test_evaluate import DIE, files, poisoned, rows
+
+__all__ = ["files"]
+
+POINTS = 60
+METHODS = ("source", "tta", "bn1", "memo", "tent")  # the last one is online
+NODE = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two nodes with a core each; no token of the user's is touched."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("RAY_AUTH_MODE", "token")  # Ray reads these when it is imported
+        environment.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        cluster = pytest.importorskip("ray.cluster_utils").Cluster(initialize_head=True, head_node_args=NODE)
+        try:
+            cluster.add_node(**NODE)
+            yield cluster
+        finally:
+            cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def engine(cluster):
+    with Ray(address=cluster.address) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def job(files):
+    options = {name: {"n_views": 4} for name in ("tta", "memo")} | {"tent": {"batch_size": 16}}
+    model, data = f"{files}/own.py:build", [str(files / "own.npz")]
+    return Job(data=data, model=model, methods=METHODS, options=options, limit=POINTS)
+
+
+@pytest.fixture(scope="module")
+def expected(job, tmp_path_factory):
+    out = tmp_path_factory.mktemp("local") / "run"
+    evaluate(job, out, Processes(1), silent)
+    return rows(out)
+
+
+def silent(*_: object) -> None:
+    pass
+
+
+class Midway:
+    """A report that does something once, when some of the records are there."""
+
+    def __init__(self, action):
+        self.action, self.happened = action, False
+
+    def __call__(self, done, total, _errors):
+        if not self.happened and 0 < done < total:
+            self.happened = True
+            self.action()
+
+
+def test_records_are_those_of_one_process(engine, job, expected, tmp_path):
+    assert evaluate(job, tmp_path / "run", engine, silent) == []
+    assert engine.size == 2 and len(expected) == len(METHODS) * POINTS
+    assert rows(tmp_path / "run") == expected
+
+
+def actors() -> list[int]:
+    """Processes of workers."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal():
+            try:
+                if (process / "cmdline").read_bytes().startswith(b"ray::Actor"):
+                    found.append(int(process.name))
+            except OSError:
+                pass  # it has ended
+    return found
+
+
+def kill_process(cluster, engine):
+    os.kill(actors()[0], signal.SIGKILL)
+
+
+def kill_actor(cluster, engine):
+    engine.ray.kill(engine._crew[0].worker)
+
+
+def remove_node(cluster, engine):
+    cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+
+
+@pytest.mark.parametrize("disaster", [kill_process, kill_actor, remove_node])
+def test_what_dies_loses_and_doubles_nothing(cluster, engine, job, expected, tmp_path, disaster):
+    crew: list[object] = []
+
+    def strike():
+        crew.extend(engine._crew)
+        disaster(cluster, engine)
+
+    assert evaluate(job, tmp_path / "run", engine, Midway(strike)) == []
+    if not cluster.worker_nodes:
+        cluster.add_node(**NODE)
+    assert len(crew) == 2 and not set(crew) <= set(engine._crew), "one was lost"
+    assert rows(tmp_path / "run") == expected
+
+
+def test_a_run_broken_under_one_engine_is_finished_by_the_other(engine, job, expected, tmp_path):
+    here, busy = Processes(1), list[object]()
+
+    def interrupt():
+        busy.extend(member for member in engine._crew if member.hands)
+        raise KeyboardInterrupt
+
+    for first, second, out in ((engine, here, tmp_path / "a"), (here, engine, tmp_path / "b")):
+        with pytest.raises(KeyboardInterrupt):
+            evaluate(job, out, first, Midway(interrupt))
+        assert busy and not set(busy) & set(engine._crew), "who was at work is no more"
+        assert 0 < len(rows(out)) < len(expected)
+        evaluate(job, out, second, silent)
+        assert rows(out) == expected
+
+
+def test_a_point_that_kills_its_worker_is_set_aside(engine, tmp_path):
+    poisoned(tmp_path, DIE)
+    model, data = f"{tmp_path}/bad.py:build", [str(tmp_path / "bad.npz")]
+    job = Job(data=data, model=model, options={"memo": {"n_views": 2}})
+    missing = evaluate(job, tmp_path / "run", engine, silent)
+    assert {(row.method, row.place) for row in missing} == {("source", 13), ("memo", 13)}
+    assert "failed 3 times: The actor died" in missing[0].reason and len(rows(tmp_path / "run")) == 58
+
+
+def test_tuning_and_corrupting_give_what_they_give_here(engine, job, files, tmp_path):
+    found = []
+    for where in (Processes(1), engine):
+        folder = tmp_path / type(where).__name__
+        corrupted = Corruption(job.data[0], folder / "c", ["contrast", "shot_noise"])
+        generate(corrupted, where, silent)
+        tuned = replace(job, methods=("memo",), options={"memo": {"n_views": 2}}, limit=2, severities=[3])
+        trials = list(tune(tuned, folder / "trials", where, silent))
+        found.append((trials, digests(folder / "c")))
+    assert found[0] == found[1] and len(found[0][0]) == 12
+
+
+def test_a_node_that_sees_something_else_is_named(cluster, engine):
+    engine.check(lambda: {"/data": "a folder"})
+    head = engine.ray.get_runtime_context().get_node_id()
+
+    def probe():
+        import ray
+
+        return {"/data": "a folder" if ray.get_runtime_context().get_node_id() == head else "not there"}
+
+    with pytest.raises(
+        DataError, match=r"^node [\d.]+ \(.+\): /data is not there, here a folder: every node"
+    ) as e:
+        engine.check(probe)
+    assert str(e.value).count("node ") == 2  # one, and the last words
+
+
+def test_an_error_on_a_node_is_the_users_with_its_name(engine):
+    def refuse(item):
+        raise InputError("cat.png: not an image")
+
+    with pytest.raises(InputError, match=r"cat.png: not an image \(on node [\d.]+\)"):
+        list(engine.results(Work(refuse), [1]))
+
+
+def test_too_much_is_not_waited_for(cluster, engine):
+    wanted = Ray(num_cpus=9)
+    with wanted, pytest.raises(ConfigError, match="no node of the cluster has 9 CPUs: ask for less"):
+        list(wanted.results(Work(len), ["a"]))
+
+
+def test_without_ray_the_command_says_how_to_get_it(memo, job, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    words = ("evaluate", job.data[0], "--model", job.model, "--out", tmp_path / "run", "--engine", "ray")
+    code, _, err = memo(*words)
+    assert (code, err) == (1, "memo: ray is not installed: pip install 'memo-tta[ray]'\n")
+    assert memo(*words[:-2], "--num-cpus", 2)[0] == 2
