@@ -14,7 +14,7 @@ from memo_tta.evaluation.job import BLOCK, Job
 from memo_tta.evaluation.ray import Ray
 from memo_tta.workers import Engine, Processes, Work, default_workers
 
-ROUNDS, SECONDS = 3, 30  # of each engine
+ROUNDS, SECONDS = 2, 30  # of each engine
 EMPTY_UNITS = 1000
 RATE_BAR, SCHEDULING_BAR = 1 / 0.9, 0.02
 THREADS = max(1, default_workers() // 2)  # what two processes get each

@@ -3,7 +3,9 @@
 import os
 import secrets
 import signal
+import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,16 +17,21 @@ from memo_tta.errors import ConfigError, DataError, InputError
 from memo_tta.evaluation.evaluate import evaluate
 from memo_tta.evaluation.job import Job
 from memo_tta.evaluation.ray import Ray
+from memo_tta.evaluation.store import FILE
 from memo_tta.evaluation.tune import tune
 from memo_tta.workers import Processes, Work
 from tests.data.test_generate import digests
-from tests.evaluation.test_evaluate import DIE, files, poisoned, rows
+from tests.evaluation.test_evaluate import DIE, OWN, count, files, poisoned, rows
+from tests.test_workers import wait_for
 
 __all__ = ["files"]
 
+SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+REPEATS = 10 if SOAK else 1
 POINTS = 60
 METHODS = ("source", "tta", "bn1", "memo", "tent")  # the last one is online
 NODE = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
+NODE |= {"include_log_monitor": False, "no_monitor": True}  # what else starts with a node is of no use here
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +55,23 @@ def engine(cluster):
         yield engine
 
 
+# Takes its time while there is a file of that name.
+SLOW = """
+class Slow(nn.Module):
+    def forward(self, x):
+        if os.path.exists("FILE"):
+            time.sleep(0.03)
+        return x
+"""
+
+
 @pytest.fixture(scope="module")
 def job(files):
+    text = "import os\nimport time\n" + OWN.replace("nn.Flatten()", "nn.Flatten(), Slow()")
+    text = text.replace("\ndef build", SLOW.replace("FILE", f"{files}/slow") + "\ndef build")
+    (files / "slow.py").write_text(text)
     options = {name: {"n_views": 4} for name in ("tta", "memo")} | {"tent": {"batch_size": 16}}
-    model, data = f"{files}/own.py:build", [str(files / "own.npz")]
+    model, data = f"{files}/slow.py:build", [str(files / "own.npz")]
     return Job(data=data, model=model, methods=METHODS, options=options, limit=POINTS)
 
 
@@ -97,6 +117,18 @@ def actors() -> list[int]:
     return found
 
 
+def meet(files: tuple[Path, Path]) -> None:
+    mine, other = files
+    mine.touch()
+    wait_for(other)
+
+
+def gather_workers(engine, folder: Path) -> None:
+    """Wait until two are ready."""
+    a, b = folder / "first", folder / "second"
+    assert list(engine.results(Work(meet, long=lambda _: True), [(a, b), (b, a)])) == [None, None]
+
+
 def kill_process(cluster, engine):
     os.kill(actors()[0], signal.SIGKILL)
 
@@ -109,21 +141,6 @@ def remove_node(cluster, engine):
     cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
 
 
-@pytest.mark.parametrize("disaster", [kill_process, kill_actor, remove_node])
-def test_what_dies_loses_and_doubles_nothing(cluster, engine, job, expected, tmp_path, disaster):
-    crew: list[object] = []
-
-    def strike():
-        crew.extend(engine._crew)
-        disaster(cluster, engine)
-
-    assert evaluate(job, tmp_path / "run", engine, Midway(strike)) == []
-    if not cluster.worker_nodes:
-        cluster.add_node(**NODE)
-    assert len(crew) == 2 and not set(crew) <= set(engine._crew), "one was lost"
-    assert rows(tmp_path / "run") == expected
-
-
 def test_a_run_broken_under_one_engine_is_finished_by_the_other(engine, job, expected, tmp_path):
     here, busy = Processes(1), list[object]()
 
@@ -131,6 +148,7 @@ def test_a_run_broken_under_one_engine_is_finished_by_the_other(engine, job, exp
         busy.extend(member for member in engine._crew if member.hands)
         raise KeyboardInterrupt
 
+    gather_workers(engine, tmp_path)
     for first, second, out in ((engine, here, tmp_path / "a"), (here, engine, tmp_path / "b")):
         with pytest.raises(KeyboardInterrupt):
             evaluate(job, out, first, Midway(interrupt))
@@ -191,9 +209,46 @@ def test_too_much_is_not_waited_for(cluster, engine):
         list(wanted.results(Work(len), ["a"]))
 
 
+@pytest.mark.skipif(not SOAK, reason="starts Ray itself, twice: for `make soak`")
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_a_command_that_is_ended_is_finished_without_ray(cluster, memo, job, files, tmp_path, end):
+    out = tmp_path / "run"
+    words = ["evaluate", *job.data, "--model", job.model, "--methods", "source,memo", "--out", out]
+    (files / "slow").touch()
+    command = [sys.executable, "-m", "memo_tta", *map(str, words), "--engine", "ray", "--workers", "2"]
+    with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as run:
+        while not ((out / FILE).exists() and count(out / FILE)):
+            time.sleep(0.05)
+            assert run.poll() is None
+        os.killpg(run.pid, end)  # as a terminal does
+        _, err = run.communicate()
+    (files / "slow").unlink()
+    assert run.returncode == (130 if end is signal.SIGINT else -end)
+    assert "Traceback" not in err and "ray" not in err
+    assert 0 < len(rows(out)) < 180
+    assert memo(*words, "--workers", 1)[0] == 0 and len(rows(out)) == 180
+
+
 def test_without_ray_the_command_says_how_to_get_it(memo, job, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     words = ("evaluate", job.data[0], "--model", job.model, "--out", tmp_path / "run", "--engine", "ray")
     code, _, err = memo(*words)
     assert (code, err) == (1, "memo: ray is not installed: pip install 'memo-tta[ray]'\n")
     assert memo(*words[:-2], "--num-cpus", 2)[0] == 2
+
+
+# A node that is removed does not come back: after that there is one.
+@pytest.mark.parametrize("disaster", [*[kill_process, kill_actor] * REPEATS, remove_node])
+def test_what_dies_loses_and_doubles_nothing(cluster, engine, job, expected, files, tmp_path, disaster):
+    gather_workers(engine, tmp_path)
+    crew: list[object] = []
+
+    def strike():
+        crew.extend(member for member in engine._crew if member.hands)
+        (files / "slow").touch()  # a worker outlives its node a little
+        disaster(cluster, engine)
+
+    assert evaluate(job, tmp_path / "run", engine, Midway(strike)) == []
+    (files / "slow").unlink()
+    assert len(crew) == 2 and len(set(crew) & set(engine._crew)) == 1, "one was lost"
+    assert rows(tmp_path / "run") == expected

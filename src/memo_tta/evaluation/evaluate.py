@@ -91,7 +91,9 @@ class Tally:
             raise self._useless()
 
     def _useless(self) -> MemoError:
-        return MemoError(f"{self.replica.job.model}: one point after the other fails, the last with: {self.reason}")
+        return MemoError(
+            f"{self.replica.job.model}: one point after the other fails, the last with: {self.reason}"
+        )
 
 
 Fetch = Callable[[], Classifier]

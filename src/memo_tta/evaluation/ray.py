@@ -3,7 +3,8 @@
 import logging
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from typing import Any, Self
@@ -16,6 +17,7 @@ from memo_tta.workers.processes import within_memory
 
 LOCAL = "local"  # Ray's word for a cluster of one's own, on this machine
 OBJECT_STORE = 512 * 2**20  # bytes of shared memory there
+STDERR = 2
 REACH = 10  # seconds that a cluster has to take a call
 ANSWER = 120  # seconds that a node has to say what it sees
 # Read when Ray is imported: no usage statistics, no forecast of its next version's ways, no lines about dead
@@ -77,12 +79,13 @@ class Ray(Engine[Any, Any]):
         }
         try:
             _reach(self.address)
-            self.ray.init(
-                self.address,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                **(own if self.address == LOCAL else {}),
-            )
+            with _quiet():
+                self.ray.init(
+                    self.address,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    **(own if self.address == LOCAL else {}),
+                )
         except Exception as error:  # of many kinds: nobody there, another version, a wrong token
             what = "cannot be started here" if self.address == LOCAL else f"does not answer at {self.address}"
             raise ConfigError(f"ray: {what} ({_line(error)})") from None
@@ -195,6 +198,19 @@ def _reach(address: str) -> None:
     host, colon, port = address.rpartition(":")
     if colon and port.isdecimal() and "://" not in host:
         socket.create_connection((host, int(port)), REACH).close()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Drops what Ray's C++ writes to stderr while it connects; its exception says it better."""
+    kept, nowhere = os.dup(STDERR), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, STDERR)
+    try:
+        yield
+    finally:
+        os.dup2(kept, STDERR)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _look(environment: dict[str, str], probe: Callable[[], dict[str, str]]) -> dict[str, str]:

@@ -17,7 +17,7 @@ Ticket = TypeVar("Ticket")
 
 TRIES = 3
 AHEAD = 2  # items handed out per worker, so that none waits for the next
-PATIENCE = 15.0  # seconds without any worker before the user is told
+PATIENCE = 60.0  # seconds without any worker before the user is told
 
 
 class WorkerDied(MemoError):
