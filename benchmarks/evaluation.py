@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import save_file
 
 from benchmarks.measure import Row, in_new_process, interleaved, ratio, status_kib
+from memo_tta.evaluation.evaluate import evaluate, run_unit
 from memo_tta.evaluation.job import Job, Replica, Unit
-from memo_tta.evaluation.local import evaluate, run_unit
 from memo_tta.models.resnet_cifar import ResNet26
-from memo_tta.workers import default_workers, ordered_map
+from memo_tta.workers import Processes, default_workers, ordered_map
 
 ROUNDS, POINTS = 5, 8
 WORKER_POINTS = 160
@@ -75,7 +75,7 @@ def _units() -> Iterator[Unit]:
 def _by_workers(job: Job, workers: int) -> float:
     """Seconds for all units, by workers that are warm."""
     warm_up = [Unit(0, ("memo",), range(1))] * 2 * workers
-    results = ordered_map(partial(run_unit, job), [*warm_up, *_units()], workers)
+    results = ordered_map(partial(run_unit, job, None, "cpu"), [*warm_up, *_units()], workers)
     for _ in warm_up:
         next(results)
     began = perf_counter()
@@ -114,7 +114,7 @@ def _overhead(job: partial[Job], folder: Path) -> Row:
 
     Replica.run = timed
     try:
-        evaluate(chosen, folder / "run", 1, report)
+        evaluate(chosen, folder / "run", Processes(1), report)
     finally:
         Replica.run = original
     spent = seconds[-1] - seconds[0]
@@ -130,7 +130,7 @@ def peak_while_evaluating(points: int) -> int:
         np.savez(data, x=np.broadcast_to(np.uint8(0), (points, 32, 32, 3)), y=np.arange(points) % 10)
         save_file(ResNet26().state_dict(), weights)
         job = Job(data=(str(data),), model="resnet26", weights=str(weights), methods=("source",))
-        evaluate(job, Path(folder) / "run", 1, lambda *_: owned.append(status_kib("RssAnon")))
+        evaluate(job, Path(folder) / "run", Processes(1), lambda *_: owned.append(status_kib("RssAnon")))
     return max(owned)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from memo_tta.errors import InputError, MemoError
-from memo_tta.workers import ordered_map
+from memo_tta.workers import Failed, Processes, Work, ordered_map
 
 
 def square(number: int) -> int:
@@ -56,7 +56,7 @@ def test_a_killed_worker_is_replaced_and_its_work_done_again(tmp_path):
 
 
 def test_work_that_kills_every_worker_ends_with_a_reason():
-    with pytest.raises(MemoError, match="died 3 times at the same work: is there enough memory"):
+    with pytest.raises(MemoError, match=r"died 3 times at the same work .*is there enough memory"):
         list(ordered_map(die, range(4), 2))
 
 
@@ -69,6 +69,79 @@ def test_workers_share_the_cores_and_are_not_this_process():
     found = list(ordered_map(facts, range(8), 2))
     assert os.getpid() not in {pid for pid, _ in found}
     assert {threads for _, threads in found} == {str(max(1, len(os.sched_getaffinity(0)) // 2))}
+
+
+def wait_for(path: Path) -> None:
+    for _ in range(1200):
+        if path.exists():
+            return
+        time.sleep(0.05)
+    raise TimeoutError(path)
+
+
+def wait_for_file(path: Path | None) -> str:
+    if path is not None:
+        wait_for(path)
+    return "waited" if path else "went by"
+
+
+def test_what_is_done_first_comes_first(tmp_path):
+    with Processes(2) as engine:
+        results = engine.results(Work(wait_for_file), [tmp_path / "go", None])
+        assert next(results) == "went by"
+        (tmp_path / "go").touch()
+        assert list(results) == ["waited"]
+
+
+def test_nothing_waits_behind_what_is_long(tmp_path):
+    work = Work(wait_for_file, long=lambda path: path is not None)
+    with Processes(2) as engine:
+        results = engine.results(work, [tmp_path / "go", *[None] * 9])
+        assert [next(results) for _ in range(9)] == ["went by"] * 9
+        (tmp_path / "go").touch()
+        assert list(results) == ["waited"]
+
+
+def refuse_five(numbers: range) -> list[int]:
+    if 5 in numbers:
+        raise ValueError("five")
+    return list(numbers)
+
+
+def die_of_five(numbers: range) -> list[int]:
+    if 5 in numbers:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return list(numbers)
+
+
+@pytest.mark.parametrize(("function", "workers"), [(refuse_five, 1), (refuse_five, 2), (die_of_five, 2)])
+def test_what_fails_is_split_and_its_bad_part_told(function, workers):
+    units = [range(start, start + 4) for start in range(0, 16, 4)]
+    work = Work(function, split=lambda unit: [range(number, number + 1) for number in unit])
+    with Processes(workers) as engine:
+        outcomes = list(engine.results(work, units))
+    failed = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
+    assert [outcome.item for outcome in failed] == [range(5, 6)]
+    done = [number for outcome in outcomes if not isinstance(outcome, Failed) for number in outcome]
+    assert sorted(done) == [number for number in range(16) if number != 5]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_no_more_is_taken_up_than_keeps_the_workers_busy(workers):
+    taken = []
+    items = (taken.append(number) or number for number in range(100))
+    with Processes(workers) as engine:
+        results = engine.results(Work(square), items)
+        for done in range(1, 20):
+            next(results)
+            assert done <= len(taken) < done + 2 * workers
+        results.close()
+
+
+def test_workers_stay_from_one_lot_to_the_next():
+    with Processes(2) as engine:
+        first, second = ({pid for pid, _ in engine.in_order(facts, range(8))} for _ in range(2))
+    assert second <= first
 
 
 PARENT = """
@@ -86,9 +159,9 @@ if __name__ == "__main__":
 def test_workers_end_with_a_parent_that_was_killed(tmp_path):
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
-    root = Path(__file__).parent.parent
+    path = os.pathsep.join([str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
     with subprocess.Popen(
-        [sys.executable, script], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(root)}
+        [sys.executable, script], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}
     ) as parent:
         assert parent.stdout is not None
         worker = int(parent.stdout.readline())

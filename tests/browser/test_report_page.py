@@ -1,9 +1,10 @@
 """A run's page as a person sees it, in Chromium; skipped where there is no browser."""
 
+from memo_tta.evaluation.evaluate import evaluate
 from memo_tta.evaluation.job import Job
-from memo_tta.evaluation.local import evaluate
 from memo_tta.report.page import run_page
 from memo_tta.report.run import open_run
+from memo_tta.workers import Processes
 from tests.runs import random_records, write_run
 
 
@@ -34,7 +35,7 @@ def test_the_page_of_a_real_run(page, reference, tmp_path):
         severities=[5],
         limit=20,
     )
-    evaluate(job, tmp_path / "run", 1, lambda *_: None)
+    evaluate(job, tmp_path / "run", Processes(1), lambda *_: None)
     shown = show(page, [tmp_path / "run"], tmp_path / "page.html")
     assert page.locator("tr.method").count() == 2 and len(shown) == 2 + page.locator("img.panel").count()
     assert page.locator("pre").inner_text().startswith("memo evaluate sample --model resnet26")

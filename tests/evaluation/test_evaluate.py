@@ -239,3 +239,70 @@ def test_what_is_stored_survives_and_is_stored_once(memo, words, tmp_path):
         facts = store.facts()
     assert facts["job"]["seed"] == 0 and facts["versions"]["torch"] and len(facts["fingerprint"]) == 32
     assert facts["total"] == 5 * POINTS and len(facts["labels"]) == 1
+
+
+BAD = """
+
+from torch import Tensor
+
+class Bad(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = build_good().module
+
+    def forward(self, x: Tensor) -> Tensor:
+        if (x == 1).flatten(1).all(1).any():  # a white image
+            HARM
+        return self.inner(x)
+
+build_good = build
+
+def build():
+    return mt.Classifier(Bad(), size=8, mean=(0.5,) * 3, std=(0.5,) * 3, labels="abcde")
+"""
+RAISE, DIE = 'raise RuntimeError("too bright")', "__import__('os')._exit(1)"
+
+
+def poisoned(folder: Path, harm: str, white: slice = slice(13, 14)) -> tuple[str | Path, ...]:
+    """The command for 30 points, of which the white ones do harm."""
+    (folder / "bad.py").write_text(OWN + BAD.replace("HARM", harm))
+    x = np.random.default_rng(0).integers(0, 255, (30, 8, 8, 3), dtype=np.uint8)
+    x[white] = 255
+    np.savez(folder / "bad.npz", x=x, y=np.arange(30) % 5)
+    methods = ("--methods", "source,memo", "--option", "n_views=2")
+    return (
+        "evaluate",
+        folder / "bad.npz",
+        "--model",
+        f"{folder}/bad.py:build",
+        *methods,
+        "--out",
+        folder / "run",
+    )
+
+
+def set_aside(out: Path) -> set[tuple[str, int]]:
+    with reading(out) as store:
+        return {(row.method, row.place) for row in store.set_aside()}
+
+
+@pytest.mark.parametrize(("harm", "workers"), [(RAISE, 1), (RAISE, 2), (DIE, 2)])
+def test_a_point_that_fails_is_set_aside_and_told(memo, tmp_path, harm, workers):
+    words = (*poisoned(tmp_path, harm), "--workers", workers)
+    reason = "too bright" if harm is RAISE else "its process ended"
+    code, out, err = memo(*words)
+    assert code == 0 and "done" in out and "2 records set aside, the first at bad 13" in err and reason in err
+    assert set_aside(tmp_path / "run") == {("source", 13), ("memo", 13)} and len(rows(tmp_path / "run")) == 58
+    shown = memo("report", tmp_path / "run")[1]
+    assert (
+        "2 of 60 records are missing" in shown and "set aside: failed 3 times: " in shown and reason in shown
+    )
+    poisoned(tmp_path, "pass")  # whatever was wrong is so no more
+    assert memo(*words)[2] == "" and not set_aside(tmp_path / "run") and len(rows(tmp_path / "run")) == 60
+
+
+@pytest.mark.parametrize("limit", [30, 4])
+def test_when_every_point_fails_the_run_does(memo, tmp_path, limit):
+    words = poisoned(tmp_path, RAISE, white=slice(None))
+    code, _, err = memo(*words, "--workers", 1, "--limit", limit)
+    assert code == 1 and "one point after the other fails, the last with: RuntimeError: too bright" in err

@@ -17,7 +17,10 @@ HOMES = (PACKAGE, PACKAGE.parent.parent)  # an installed wheel, a checkout
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row instead of a table.")
 @click.pass_context
 def bench(ctx: click.Context, only: tuple[str, ...], as_json: bool) -> None:
-    """Measure speed and memory, as ratios within one run; the exit code is 1 if a bar is missed."""
+    """Measure speed and memory, as ratios within one run; the exit code is 1 if a bar is missed.
+
+    The part `cluster`, what Ray costs, runs only when it is named: it takes minutes.
+    """
     home = next((home for home in HOMES if (home / "benchmarks" / "suite.py").is_file()), None)
     if home is None:
         raise MemoError(f"benchmarks: not found beside {PACKAGE}: run it from a checkout")

@@ -1,9 +1,11 @@
 """`memo corrupt`: CIFAR-10-C and ImageNet-C style copies of clean data."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from memo_tta.cli.engine import choose_engine, engine_options
 from memo_tta.cli.progress import progress
 
 
@@ -12,11 +14,9 @@ from memo_tta.cli.progress import progress
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the copies.")
 @click.option("--corruptions", help="Comma-separated; all 19 unless given.")
 @click.option("--seed", default=0, show_default=True)
-@click.option("--workers", type=click.IntRange(1), help="Processes; as many as there are cores unless given.")
+@engine_options
 @click.option("--skip-bad", is_flag=True, help="Leave out images that cannot be read, and say which.")
-def corrupt(
-    data: str, out: Path, corruptions: str | None, seed: int, workers: int | None, skip_bad: bool
-) -> None:
+def corrupt(data: str, out: Path, corruptions: str | None, seed: int, skip_bad: bool, **where: Any) -> None:
     """Write corrupted copies of DATA, at five levels each.
 
     Arrays become one .npy file per corruption, as in CIFAR-10-C; folders of images become
@@ -25,14 +25,13 @@ def corrupt(
     """
     from memo_tta.data.corruptions.generate import Job, generate
     from memo_tta.data.corruptions.severity import CIFAR
-    from memo_tta.workers import default_workers
 
     chosen = list(CIFAR) if corruptions is None else corruptions.split(",")
     for name in chosen:
         _ = CIFAR[name]  # an unknown one lists the choices
-    with progress("images") as update:
+    with choose_engine(**where) as engine, progress("images") as update:
         job = Job(data, out, chosen, seed, skip_bad)
-        skipped = generate(job, workers or default_workers(), update)
+        skipped = generate(job, engine, update)
     for reason in skipped:
         click.echo(f"skipped {reason}", err=True)
     count = f", {len(skipped)} images skipped" if skipped else ""

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
+from memo_tta.cli.engine import choose_engine, engine_options
 from memo_tta.cli.options import all_method_options, model_options
 from memo_tta.cli.progress import progress
 
@@ -20,7 +22,7 @@ from memo_tta.cli.progress import progress
 @click.option("--limit", type=click.IntRange(1), help="So many points of each part, spread over the classes.")
 @click.option("--corruptions", help="Comma-separated; those of DATA, or made on the fly.")
 @click.option("--severities", help="Comma-separated levels, 1 to 5.")
-@click.option("--workers", default="auto", show_default=True, help="Processes, or auto.")
+@engine_options
 @click.option("--skip-bad", is_flag=True, help="Leave out images that cannot be read, and say which.")
 def evaluate(
     data: Sequence[str],
@@ -34,16 +36,16 @@ def evaluate(
     limit: int | None,
     corruptions: str | None,
     severities: str | None,
-    workers: str,
     skip_bad: bool,
+    **where: Any,
 ) -> None:
     """Run methods over DATA and keep what each said of every point in the folder --out.
 
     DATA is a name from `memo datasets`, a folder with a sub-folder per class, or an .npz file. Starting
     the same command again goes on where it stopped; `memo report` shows the result.
     """
+    from memo_tta.evaluation.evaluate import evaluate as run
     from memo_tta.evaluation.job import Job
-    from memo_tta.evaluation.local import evaluate as run
     from memo_tta.methods import METHODS
 
     names = methods.split(",")
@@ -59,13 +61,21 @@ def evaluate(
         seed=seed or 0,
         skip_bad=skip_bad,
     )
-    with progress("records") as update:
+    with choose_engine(**where) as engine, progress("records") as update:
 
         def report(done: int, total: int, errors: dict[str, tuple[int, int]]) -> None:
             shown = (f"{name} {wrong / answers:.1%}" for name, (wrong, answers) in errors.items() if answers)
             update(done, total, " · ".join(shown))
 
-        run(job, out, count_workers(workers), report)
+        missing = run(job, out, engine, report)
+    if missing:
+        one = missing[0]
+        part = " ".join(filter(None, (one.dataset, one.corruption, str(one.severity or ""))))
+        click.echo(
+            f"{out}: {len(missing)} records set aside, the first at {part} {one.sample} ({one.method}, "
+            f"{one.reason}); the same command tries again",
+            err=True,
+        )
     click.echo(f"{out}: done; see it with `memo report {out}`")
 
 
@@ -73,11 +83,3 @@ def levels(text: str) -> list[int]:
     if not all(level.isdecimal() for level in text.split(",")):
         raise click.UsageError(f"--severities: expected levels like 3,5, got {text!r}")
     return [int(level) for level in text.split(",")]
-
-
-def count_workers(workers: str) -> int | None:
-    if workers == "auto":
-        return None
-    if not workers.isdecimal() or int(workers) < 1:
-        raise click.UsageError(f"--workers: expected a number or auto, got {workers!r}")
-    return int(workers)

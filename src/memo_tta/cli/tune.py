@@ -2,12 +2,14 @@
 
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from memo_tta.cli.evaluate import count_workers, levels
+from memo_tta.cli.engine import choose_engine, engine_options
+from memo_tta.cli.evaluate import levels
 from memo_tta.cli.progress import progress
 
 
@@ -19,7 +21,7 @@ from memo_tta.cli.progress import progress
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(1), help="Points a corruption.")
 @click.option("--severities", default="3", show_default=True, help="Comma-separated levels, 1 to 5.")
 @click.option("--n-views", type=click.IntRange(1), help="Views while tuning; the model's own unless given.")
-@click.option("--workers", default="auto", show_default=True, help="Processes, or auto.")
+@engine_options
 @click.option("--seed", default=0, show_default=True)
 def tune(
     data: str,
@@ -29,8 +31,8 @@ def tune(
     limit: int,
     severities: str,
     n_views: int | None,
-    workers: str,
     seed: int,
+    **where: Any,
 ) -> None:
     """Find MEMO's options for a model on DATA, a clean data set or one with validation corruptions.
 
@@ -58,13 +60,13 @@ def tune(
     click.echo(f"{trials} trials of {points} points: {(trials - 1) * points:,} adaptations at most", err=True)
     found: list[Trial] = []
     began = perf_counter()
-    with progress("points") as update:
+    with choose_engine(**where) as engine, progress("points") as update:
 
         def report(done: int, total: int, _errors: object) -> None:
             note = f"trial {len(found) + 1} of {trials}"
             update(len(found) * total + done, trials * total, note)
 
-        for trial in search(job, out.with_name(f"{out.name}.trials"), count_workers(workers), report):
+        for trial in search(job, out.with_name(f"{out.name}.trials"), engine, report):
             found += [trial]  # the report counts them
     command = f"memo tune {data} --model {model} --limit {limit} --severities {severities} --seed {seed}"
     with whole_file(out) as part:

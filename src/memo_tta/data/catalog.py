@@ -86,10 +86,10 @@ def load_parts(
     seed: int = 0,
 ) -> list[Dataset]:
     """Every part of a data set; of a corrupted one, unless told otherwise, each test corruption and level."""
-    name, plus, shift = ("", "", "") if Path(spec).exists() else spec.rpartition("+")
-    if plus and (corruptions is not None or severities is not None):
+    name, shift = _cut(spec)
+    if shift and (corruptions is not None or severities is not None):
         raise ConfigError(f"{spec}: names its corruption already: leave it out there, or here")
-    if plus:
+    if shift:
         corruptions, severities = _shift(spec, shift)
     for corruption in corruptions or ():
         if corruption not in CORRUPTIONS:
@@ -97,7 +97,7 @@ def load_parts(
     for severity in severities or ():
         if severity not in SEVERITIES:
             raise ConfigError(f"severity: expected 1..5, got {severity}")
-    entry, home = _entry(name if plus else spec)
+    entry, home = _entry(name)
     wanted = [(c, s) for c in corruptions or entry.corruptions for s in severities or SEVERITIES]
     if entry.part is not None:
         return [entry.part(home, corruption, severity) for corruption, severity in wanted]
@@ -106,6 +106,21 @@ def load_parts(
     if corruptions is None and severities is None:
         return [clean]
     return [corrupted(clean, corruption, severity, seed) for corruption, severity in wanted]
+
+
+def whereabouts(spec: str) -> tuple[str, list[Path]]:
+    """The same data set whatever the working directory, and where on disk it lies, unless it comes along."""
+    name, shift = _cut(spec)
+    entry, home = _entry(name)
+    if name in CATALOG:
+        return spec, [home] if entry.home else []
+    return f"{home.absolute()}+{shift}" if shift else str(home.absolute()), [home.absolute()]
+
+
+def _cut(spec: str) -> tuple[str, str]:
+    """What stands before the plus, and after it."""
+    name, plus, shift = ("", "", "") if Path(spec).exists() else spec.rpartition("+")
+    return (name, shift) if plus else (spec, "")
 
 
 def _shift(spec: str, shift: str) -> tuple[list[str], list[int] | None]:
@@ -121,7 +136,7 @@ def _entry(name: str) -> tuple[CatalogEntry, Path]:
     if name in CATALOG:
         entry = CATALOG[name]
         home = entry.folder()
-        if not home.is_dir():
+        if entry.home and not home.is_dir():
             raise DataError(f"{name}: not found in {home}: get it with `memo data get {entry.home}`")
         return entry, home
     path = Path(name).expanduser()

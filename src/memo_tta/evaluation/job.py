@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from memo_tta.data.catalog import load_parts
+from memo_tta.data.catalog import load_parts, whereabouts
 from memo_tta.data.dataset import Dataset
 from memo_tta.evaluation.fitting import fit
 from memo_tta.evaluation.record import Record
-from memo_tta.evaluation.runner import Skipped, run
+from memo_tta.evaluation.runner import SetAside, Skipped, run
 from memo_tta.evaluation.summary import balanced
 from memo_tta.methods import METHODS, Method
 from memo_tta.models.classifier import Classifier
@@ -41,6 +42,13 @@ class Job:
         """As JSON gives it back."""
         return json.loads(json.dumps(asdict(self)))
 
+    def anywhere(self) -> tuple["Job", list[Path]]:
+        """The same job whatever the working directory, and where on disk its data lies."""
+        places = [whereabouts(spec) for spec in self.data]
+        return replace(self, data=[spec for spec, _ in places]), [
+            path for _, paths in places for path in paths
+        ]
+
     def key(self) -> str:
         return json.dumps(self.facts(), sort_keys=True)
 
@@ -57,9 +65,9 @@ class Unit:
 class Replica:
     """A job's model, data and methods, in the process that works on it."""
 
-    def __init__(self, job: Job):
+    def __init__(self, job: Job, classifier: Classifier | None = None):
         self.job = job
-        self.classifier = load(job.model, job.weights, job.num_classes)
+        self.classifier = classifier or load(job.model, job.weights, job.num_classes)
         self.parts: list[tuple[Classifier, Dataset]] = []
         for spec in job.data:
             for part in load_parts(spec, job.corruptions, job.severities, job.seed):
@@ -78,22 +86,43 @@ class Replica:
             single = tuple(name for name, m in methods.items() if m.points == 1 and not m.online)
             if single:
                 size = SOURCE_BLOCK if single == ("source",) else BLOCK
-                yield from _blocks(index, single, len(dataset), size)
+                yield from _blocks(index, single, range(len(dataset)), size)
             for name, method in methods.items():
                 if name not in single:
                     size = len(dataset) if method.online else method.points
-                    yield from _blocks(index, (name,), len(dataset), size)
+                    yield from _blocks(index, (name,), range(len(dataset)), size)
+
+    def split(self, unit: Unit) -> list[Unit]:
+        """Point by point, unless what is said of one depends on others."""
+        methods = (self._methods(unit.part, name) for name in unit.methods)
+        if any(method.points > 1 or method.online for method in methods):
+            return [unit]
+        return list(_blocks(unit.part, unit.methods, unit.places, 1))
+
+    def is_long(self, unit: Unit) -> bool:
+        """An online method's whole part."""
+        return any(self._methods(unit.part, name).online for name in unit.methods)
 
     def run(self, unit: Unit) -> list[Record | Skipped]:
         dataset = self.parts[unit.part][1]
         methods = {name: self._methods(unit.part, name) for name in unit.methods}
         return list(run(dataset, methods, unit.places, self.job.skip_bad))
 
+    def set_aside(self, unit: Unit, reason: str) -> list[SetAside]:
+        """In place of the records that the unit would have given."""
+        dataset = self.parts[unit.part][1]
+        part = (dataset.name, dataset.corruption, dataset.severity)
+        return [
+            SetAside(*part, method, place, str(dataset.id(place)), reason)
+            for method in unit.methods
+            for place in unit.places
+        ]
+
     def fingerprint(self) -> str:
         """Of the model's weights, bit for bit."""
         return fingerprint(self.classifier.module)
 
 
-def _blocks(part: int, methods: tuple[str, ...], points: int, size: int) -> Iterator[Unit]:
-    for start in range(0, points, size):
-        yield Unit(part, methods, range(start, min(start + size, points)))
+def _blocks(part: int, methods: tuple[str, ...], places: range, size: int) -> Iterator[Unit]:
+    for start in range(0, len(places), size):
+        yield Unit(part, methods, places[start : start + size])

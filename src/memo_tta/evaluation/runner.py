@@ -27,6 +27,19 @@ class Skipped:
     reason: str
 
 
+@dataclass(frozen=True)
+class SetAside:
+    """A record that is missing because its point failed again and again, and how."""
+
+    dataset: str
+    corruption: str
+    severity: int
+    method: str
+    place: int
+    sample: str
+    reason: str
+
+
 def run(
     dataset: Dataset, methods: Methods, places: Sequence[int] | None = None, skip_bad: bool = False
 ) -> Iterator[Record | Skipped]:

@@ -11,22 +11,25 @@ from typing import Any
 
 from memo_tta.errors import ConfigError, DataError
 from memo_tta.evaluation.record import Record
-from memo_tta.evaluation.runner import Skipped
+from memo_tta.evaluation.runner import SetAside, Skipped
 
 FILE, LOCK = "records.sqlite", "lock"
 COLUMNS = tuple(field.name for field in fields(Record))
-SKIPPED_COLUMNS = tuple(field.name for field in fields(Skipped))
-SCHEMA = f"""
-CREATE TABLE IF NOT EXISTS run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS records (
-    {", ".join(COLUMNS)},
-    PRIMARY KEY (dataset, corruption, severity, method, place)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS skipped (
-    {", ".join(SKIPPED_COLUMNS)},
-    PRIMARY KEY (dataset, corruption, severity, place)
-) WITHOUT ROWID;
-"""
+Row = Record | Skipped | SetAside
+# What each table holds, and what there is at most one row of.
+TABLES: dict[str, tuple[type[Row], str]] = {
+    "records": (Record, "dataset, corruption, severity, method, place"),
+    "skipped": (Skipped, "dataset, corruption, severity, place"),
+    "set_aside": (SetAside, "dataset, corruption, severity, method, place"),
+}
+SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
+    + "".join(
+        f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(field.name for field in fields(kind))}, "
+        f"PRIMARY KEY ({key})) WITHOUT ROWID;"
+        for table, (kind, key) in TABLES.items()
+    )
+)
 
 
 class RecordStore:
@@ -42,17 +45,13 @@ class RecordStore:
     def close(self) -> None:
         self._connection.close()
 
-    def add(self, results: Sequence[Record | Skipped]) -> None:
+    def add(self, results: Sequence[Row]) -> None:
         """All of them or, if the process dies meanwhile, none."""
-        records = [astuple(row) for row in results if isinstance(row, Record)]
-        skipped = [astuple(row) for row in results if isinstance(row, Skipped)]
         with self._transaction():
-            self._insert("records", len(COLUMNS), records)
-            self._insert("skipped", len(SKIPPED_COLUMNS), skipped)
-
-    def _insert(self, table: str, columns: int, rows: list[tuple[Any, ...]]) -> None:
-        marks = ", ".join("?" * columns)
-        self._connection.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", rows)
+            for table, (kind, _) in TABLES.items():
+                rows = [astuple(row) for row in results if isinstance(row, kind)]
+                marks = ", ".join("?" * len(fields(kind)))
+                self._connection.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", rows)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -88,6 +87,14 @@ class RecordStore:
 
     def skipped(self) -> list[Skipped]:
         return [Skipped(*row) for row in self._connection.execute("SELECT * FROM skipped")]
+
+    def set_aside(self) -> list[SetAside]:
+        """What the last attempt to fill the run gave up."""
+        return [SetAside(*row) for row in self._connection.execute("SELECT * FROM set_aside")]
+
+    def take_up(self) -> None:
+        """What was set aside is to be tried again."""
+        self._connection.execute("DELETE FROM set_aside")
 
     def facts(self) -> dict[str, Any]:
         rows = self._connection.execute("SELECT key, value FROM run")

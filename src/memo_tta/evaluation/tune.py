@@ -10,11 +10,12 @@ from typing import Any
 from torch import nn
 
 from memo_tta.data.corruptions.severity import VALIDATION
+from memo_tta.evaluation.evaluate import Report, evaluate
 from memo_tta.evaluation.job import Job, Replica
-from memo_tta.evaluation.local import Report, evaluate
 from memo_tta.evaluation.statistics import wilson_interval
 from memo_tta.evaluation.store import reading
 from memo_tta.models.batchnorm import statistics_layers
+from memo_tta.workers import Engine
 
 DECADES = (1e-3, 1e-4, 1e-5, 1e-6)
 AROUND_BEST = (5, 2.5, 0.5)
@@ -66,19 +67,19 @@ def trial_count(module: nn.Module) -> int:
     return 1 + sum(len(stage({"lr": 1.0})) for stage in stages(module))
 
 
-def tune(job: Job, folder: Path, workers: int | None, report: Report) -> Iterator[Trial]:
+def tune(job: Job, folder: Path, engine: Engine[Any, Any], report: Report) -> Iterator[Trial]:
     """The source, then every setting, each as a run of its own in the folder that goes on if it was begun."""
     job = replace(job, corruptions=job.corruptions or VALIDATION)
     replica = Replica(replace(job, methods=("source",)))
     search, start = stages(replica.classifier.module), dict(replica.classifier.settings)
     del replica
-    yield _trial(job, folder, "source", {}, workers, report)
+    yield _trial(job, folder, "source", {}, engine, report)
     best: Trial | None = None
     for stage in search:
         base = {**start, **(best.options if best else {})}
         for change in stage(base):
             options = {**(best.options if best else {}), **change}
-            trial = _trial(job, folder, "memo", options, workers, report)
+            trial = _trial(job, folder, "memo", options, engine, report)
             yield trial
             # Of equals the first stays: it is the simpler one.
             if best is None or trial.wrong < best.wrong:
@@ -86,15 +87,16 @@ def tune(job: Job, folder: Path, workers: int | None, report: Report) -> Iterato
 
 
 def _trial(
-    job: Job, folder: Path, method: str, options: Options, workers: int | None, report: Report
+    job: Job, folder: Path, method: str, options: Options, engine: Engine[Any, Any], report: Report
 ) -> Trial:
     changes = " ".join(f"{key}={value}" for key, value in options.items())
     out = folder / f"{method} {changes}".strip()
     chosen = {**job.options.get(method, {}), **options}
-    evaluate(replace(job, methods=(method,), options={method: chosen}), out, workers, report)
+    missing = evaluate(replace(job, methods=(method,), options={method: chosen}), out, engine, report)
     with reading(out) as store:
         wrong, points = store.errors()[method]
-    return Trial(method, options, wrong, points)
+    # No answer is a wrong one: else options that fail would win.
+    return Trial(method, options, wrong + len(missing), points + len(missing))
 
 
 def best_of(trials: list[Trial]) -> Trial:

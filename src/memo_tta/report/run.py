@@ -13,7 +13,7 @@ from memo_tta.data.catalog import CATALOG
 from memo_tta.errors import DataError
 from memo_tta.evaluation.analysis import Block, Row, collect, rows
 from memo_tta.evaluation.job import Job
-from memo_tta.evaluation.runner import Skipped
+from memo_tta.evaluation.runner import SetAside, Skipped
 from memo_tta.evaluation.store import reading
 from memo_tta.methods import METHODS
 from memo_tta.models.zoo import ZOO
@@ -30,6 +30,7 @@ class Run:
     facts: dict[str, Any]
     blocks: Sequence[Block]
     skipped: Sequence[Skipped]
+    set_aside: Sequence[SetAside] = ()
 
     @cached_property
     def job(self) -> Job | None:
@@ -113,6 +114,8 @@ class Run:
                 )
         if self.skipped:
             notes.append(f"{len(self.skipped)} points could not be read and were left out")
+        if self.set_aside:
+            notes.append(f"{len(self.set_aside)} records were set aside: {self.set_aside[0].reason}")
         return [note for note in notes if note]
 
     def _completeness(self) -> str:
@@ -123,7 +126,8 @@ class Run:
 
 def open_run(folder: Path) -> Run:
     with reading(folder) as store:
-        run = Run(folder, store.facts(), collect(store.records()), store.skipped())
+        blocks = collect(store.records())
+        run = Run(folder, store.facts(), blocks, store.skipped(), store.set_aside())
     if not run.blocks:
         raise DataError(f"{folder}: no records yet: let `{run.command}` go on")
     return run

@@ -4,26 +4,28 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from memo_tta import __version__
-from memo_tta.data.catalog import load_dataset
+from memo_tta.data.catalog import load_dataset, whereabouts
 from memo_tta.data.cifar import FACTS, LEVELS
 from memo_tta.data.corrupted import corrupted
 from memo_tta.data.corruptions.frost import frost_pictures, frost_source
 from memo_tta.data.corruptions.severity import CORRUPTIONS, SEVERITIES
 from memo_tta.data.dataset import Dataset
 from memo_tta.data.folder import FileImages
+from memo_tta.data.surroundings import surroundings
 from memo_tta.errors import ConfigError, DataError, InputError
 from memo_tta.files import remove_leftovers, whole_file
 from memo_tta.seeding import SampleId
-from memo_tta.workers import ordered_map
+from memo_tta.workers import Engine
 
 BLOCK = 250  # images a worker takes at once
 FILE_BLOCK = 16
@@ -61,8 +63,10 @@ def _dataset(spec: str) -> Dataset:
     return load_dataset(spec)
 
 
-def generate(job: Job, workers: int, report: Report) -> list[str]:
+def generate(job: Job, engine: Engine[Any, Any], report: Report) -> list[str]:
     """Write what is missing of the copies; the images that could not be read, with the reason."""
+    spec, paths = whereabouts(job.spec)
+    job = replace(job, spec=spec, out=job.out.absolute())
     dataset = load_dataset(job.spec)
     if dataset.corruption:
         raise ConfigError(f"{job.spec}: is corrupted already: name the clean data set")
@@ -71,8 +75,10 @@ def generate(job: Job, workers: int, report: Report) -> list[str]:
     remove_leftovers(job.out)
     _write_facts(job, dataset)
     if isinstance(dataset.images, FileImages):
-        return _write_folders(job, dataset, workers, report)
-    _write_arrays(job, dataset, workers, report)
+        engine.check(partial(surroundings, [*paths, job.out]))  # there the workers write
+        return _write_folders(job, dataset, engine, report)
+    engine.check(partial(surroundings, paths))
+    _write_arrays(job, dataset, engine, report)
     return []
 
 
@@ -106,7 +112,7 @@ def _blocks(job: Job, corruptions: Sequence[str], points: int, size: int) -> lis
     ]
 
 
-def _write_arrays(job: Job, dataset: Dataset, workers: int, report: Report) -> None:
+def _write_arrays(job: Job, dataset: Dataset, engine: Engine[Any, Any], report: Report) -> None:
     """One .npy file per corruption, five levels one after the other, and labels.npy."""
     with whole_file(job.out / "labels.npy") as part, part.open("wb") as file:
         np.save(file, np.tile(dataset.y, LEVELS))
@@ -114,7 +120,7 @@ def _write_arrays(job: Job, dataset: Dataset, workers: int, report: Report) -> N
     missing = [name for name in job.corruptions if not (job.out / f"{name}.npy").exists()]
     blocks = _blocks(job, missing, len(dataset), BLOCK)
     done, total = 0, len(missing) * shape[0]
-    with closing(ordered_map(corrupt_block, blocks, workers)) as results:
+    with closing(engine.in_order(corrupt_block, blocks)) as results:
         for name in missing:
             with whole_file(job.out / f"{name}.npy") as part, part.open("wb") as file:
                 header = {"descr": "|u1", "fortran_order": False, "shape": shape}
@@ -130,7 +136,7 @@ def corrupt_block(block: Block) -> np.ndarray:
     return np.stack([part[place].image for place in block.places])
 
 
-def _write_folders(job: Job, dataset: Dataset, workers: int, report: Report) -> list[str]:
+def _write_folders(job: Job, dataset: Dataset, engine: Engine[Any, Any], report: Report) -> list[str]:
     """CORRUPTION/LEVEL/CLASS/NAME.JPEG for every image."""
     names = Counter(_jpeg_name(dataset.id(place)) for place in range(len(dataset)))
     name, times = names.most_common(1)[0]
@@ -138,7 +144,7 @@ def _write_folders(job: Job, dataset: Dataset, workers: int, report: Report) -> 
         raise DataError(f"{job.spec}: {times} images would become {name}: rename all but one")
     blocks = _blocks(job, job.corruptions, len(dataset), FILE_BLOCK)
     done, total, skipped = 0, len(dataset) * LEVELS * len(job.corruptions), dict[str, None]()
-    with closing(ordered_map(write_block, blocks, workers)) as results:
+    with closing(engine.in_order(write_block, blocks)) as results:
         for block, bad in zip(blocks, results, strict=True):
             done += len(block.places)
             skipped.update(dict.fromkeys(bad))
