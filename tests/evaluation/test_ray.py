@@ -99,7 +99,13 @@ class Midway:
 
 
 def test_records_are_those_of_one_process(engine, job, expected, tmp_path):
-    assert evaluate(job, tmp_path / "run", engine, silent) == []
+    model = tmp_path / "here.py"
+    model.write_text(Path(job.model.removesuffix(":build")).read_text())
+
+    def remove_model(*_):  # known here, before any worker wants it
+        model.unlink(missing_ok=True)
+
+    assert evaluate(replace(job, model=f"{model}:build"), tmp_path / "run", engine, remove_model) == []
     assert engine.size == 2 and len(expected) == len(METHODS) * POINTS
     assert rows(tmp_path / "run") == expected
 

@@ -88,7 +88,7 @@ class Ray(Engine[Any, Any]):
                 )
         except Exception as error:  # of many kinds: nobody there, another version, a wrong token
             what = "cannot be started here" if self.address == LOCAL else f"does not answer at {self.address}"
-            raise ConfigError(f"ray: {what} ({_line(error)})") from None
+            raise ConfigError(f"ray: {what} ({_why_unconnected(error)})") from None
         self._connected = True
 
     def __exit__(self, *error: object) -> None:
@@ -200,6 +200,12 @@ def _reach(address: str) -> None:
         socket.create_connection((host, int(port)), REACH).close()
 
 
+def _why_unconnected(error: Exception) -> str:
+    if "InvalidAuthToken" in str(error.__cause__):
+        return "its token is another: set RAY_AUTH_MODE=token and copy the head's ~/.ray/auth_token"
+    return _line(error)
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Drops what Ray's C++ writes to stderr while it connects; its exception says it better."""
@@ -220,7 +226,7 @@ def _look(environment: dict[str, str], probe: Callable[[], dict[str, str]]) -> d
 
 
 def _line(error: Exception) -> str:
-    """The last line that says something: Ray puts the traceback first."""
+    """The first line of what may be many."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
 
