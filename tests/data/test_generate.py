@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -103,6 +104,10 @@ def test_a_killed_run_leaves_whole_files_only_and_is_finished_by_the_next(memo, 
             time.sleep(0.001)
             assert run.poll() is None
         os.killpg(run.pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        while True:  # workers may outlive the command by a moment
+            os.killpg(run.pid, 0)
+            time.sleep(0.01)
     for path in out.rglob("*.npy"):
         assert len(np.load(path)) == 5 * POINTS
     for path in out.rglob("*.JPEG"):

@@ -94,7 +94,8 @@ class RecordStore:
 
     def take_up(self) -> None:
         """What was set aside is to be tried again."""
-        self._connection.execute("DELETE FROM set_aside")
+        # Without a condition, SQLite would write to the file even if there is nothing to delete.
+        self._connection.execute("DELETE FROM set_aside WHERE true")
 
     def facts(self) -> dict[str, Any]:
         rows = self._connection.execute("SELECT key, value FROM run")
