@@ -9,10 +9,14 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
+import memo_tta as mt
 from memo_tta.data.corruptions.generate import Job as Corruption
 from memo_tta.data.corruptions.generate import generate
+from memo_tta.data.surroundings import surroundings
 from memo_tta.errors import ConfigError, DataError, InputError
 from memo_tta.evaluation.evaluate import evaluate
 from memo_tta.evaluation.job import Job
@@ -20,6 +24,7 @@ from memo_tta.evaluation.ray import Ray
 from memo_tta.evaluation.store import FILE
 from memo_tta.evaluation.tune import tune
 from memo_tta.workers import Processes, Work
+from tests.data.published import save_folder
 from tests.data.test_generate import digests
 from tests.evaluation.test_evaluate import DIE, OWN, count, files, poisoned, rows
 from tests.test_workers import wait_for
@@ -235,12 +240,40 @@ def test_a_command_that_is_ended_is_finished_without_ray(cluster, memo, job, fil
     assert memo(*words, "--workers", 1)[0] == 0 and len(rows(out)) == 180
 
 
-def test_without_ray_the_command_says_how_to_get_it(memo, job, tmp_path, monkeypatch):
+@pytest.mark.parametrize("command", ["evaluate", "tune", "corrupt"])
+def test_without_ray_the_command_says_how_to_get_it(memo, job, tmp_path, monkeypatch, command):
     monkeypatch.setitem(sys.modules, "ray", None)
-    words = ("evaluate", job.data[0], "--model", job.model, "--out", tmp_path / "run", "--engine", "ray")
-    code, _, err = memo(*words)
-    assert (code, err) == (1, "memo: ray is not installed: pip install 'memo-tta[ray]'\n")
-    assert memo(*words[:-2], "--num-cpus", 2)[0] == 2
+    words = [command, job.data[0], "--out", tmp_path / "out"]
+    words += [] if command == "corrupt" else ["--model", job.model]
+    code, _, err = memo(*words, "--engine", "ray", "--address", "head:6379")
+    assert (code, err.splitlines()[-1]) == (1, "memo: ray is not installed: pip install 'memo-tta[ray]'")
+    assert not list(tmp_path.iterdir())
+    for option in (("--num-cpus", 2), ("--address", "auto")):
+        code, _, err = memo(*words, *option)
+        assert code == 2 and "only with --engine ray" in err
+
+
+def test_nodes_are_asked_for_the_data_and_what_is_installed(job, tmp_path):
+    asked = list[dict[str, str]]()
+
+    class Asking(Processes):
+        def check(self, probe):
+            asked.append(probe())
+
+    folder, out = tmp_path / "pictures", tmp_path / "out"
+    save_folder(folder, ["a/1.png", "b/1.png"], 32)
+    evaluate(replace(job, methods=("source",)), tmp_path / "run", Asking(1), silent)
+    generate(Corruption(job.data[0], tmp_path / "arrays", ["contrast"]), Asking(1), silent)
+    generate(Corruption(str(folder), out, ["contrast"]), Asking(1), silent)
+    file = {job.data[0]: f"a file of {Path(job.data[0]).stat().st_size} bytes"}
+    everywhere = {"memo-tta": mt.__version__, "torch": torch.__version__, "numpy": np.__version__}
+    for found, paths in zip(
+        asked, [file, file, dict.fromkeys(map(str, (folder, out)), "a folder")], strict=True
+    ):
+        assert found.pop("frost") in ("photographs", "procedural") and found == paths | everywhere
+    (tmp_path / "mount").mkdir()
+    found = surroundings([tmp_path / "mount", tmp_path / "absent"])
+    assert list(found.values())[:2] == ["an empty folder", "not there"]
 
 
 # A node that is removed does not come back: after that there is one.

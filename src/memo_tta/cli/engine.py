@@ -13,7 +13,9 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--num-gpus", type=click.FloatRange(0), help="Ray: GPUs of a worker, or a part of one."),
         click.option("--num-cpus", type=click.IntRange(1), help="Ray: cores, and threads, of a worker [1]."),
-        click.option("--address", envvar="RAY_ADDRESS", help="Ray: HOST:PORT of a cluster, or auto."),
+        click.option(
+            "--address", help="Ray: HOST:PORT of a cluster, or auto [$RAY_ADDRESS, or one made here]."
+        ),
         click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True),
         click.option("--workers", default="auto", show_default=True, help="Processes, or auto."),
     ):
@@ -29,8 +31,8 @@ def choose_engine(
         from memo_tta.evaluation.ray import Ray
 
         return Ray(count, address, num_cpus or 1, num_gpus or 0)
-    if num_cpus or num_gpus:
-        raise click.UsageError("--num-cpus, --num-gpus: only with --engine ray")
+    if address or num_cpus or num_gpus:
+        raise click.UsageError("--address, --num-cpus, --num-gpus: only with --engine ray")
     from memo_tta.workers import Processes
 
     return Processes(count)

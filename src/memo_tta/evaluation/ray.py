@@ -59,7 +59,8 @@ class Ray(Engine[Any, Any]):
         self, workers: int | None = None, address: str | None = None, num_cpus: int = 1, num_gpus: float = 0
     ):
         super().__init__(workers)
-        self.address, self.num_cpus, self.num_gpus = address or LOCAL, num_cpus, num_gpus
+        self.address = address or os.environ.get("RAY_ADDRESS") or LOCAL
+        self.num_cpus, self.num_gpus = num_cpus, num_gpus
         self.device = "cuda" if num_gpus else "cpu"
         self._shared: dict[str, Any] = {}
         self._connected = False
