@@ -19,7 +19,7 @@ from memo_tta.service.server import configuration, listen
 from memo_tta.service.settings import Settings
 from tests.nets import SIZE, build_classifier
 
-PATIENCE = 60  # seconds until a test gives up; nothing is measured
+PATIENCE = 240  # seconds until a test gives up: a first start compiles; nothing is measured
 
 
 class Live:

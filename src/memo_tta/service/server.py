@@ -45,9 +45,14 @@ def configuration(served: Served) -> uvicorn.Config:
 def run(served: Served, listener: socket.socket) -> None:
     """Serve until SIGTERM, which ends the process in order, or Ctrl-C, which raises KeyboardInterrupt."""
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # such images are refused
-    # uvicorn raises the signal again when it is done; by then there is nothing left to end.
-    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    server = uvicorn.Server(configuration(served))
+
+    def end(*_: object) -> None:
+        """Before uvicorn has its own handlers; and after them, when it raises the signal again."""
+        server.should_exit = True
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
-        uvicorn.Server(configuration(served)).run(sockets=[listener])
+        server.run(sockets=[listener])
     finally:
         signal.signal(signal.SIGTERM, before)
