@@ -75,6 +75,19 @@ def test_what_cannot_work_is_said_in_one_line(memo, weights, tmp_path):
     assert code == 1 and "choose another --host or --port" in err
 
 
+def test_a_model_that_cannot_predict_ends_the_service(memo, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import torch, memo_tta as mt\n"
+        "def build():\n"
+        "    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(7, 2))\n"
+        "    return mt.Classifier(module, size=8, mean=(0, 0, 0), std=(1, 1, 1))\n"
+    )
+    code, _, err = memo("serve", "--port", 0, "--model", f"{file}:build")
+    assert code == 1 and "shapes cannot be multiplied" in err
+    assert err.count("\n") == 2, "where it serves, and why it does not"
+
+
 def test_other_commands_leave_the_table_alone(memo, weights, tmp_path):
     config, image = tmp_path / "memo.toml", tmp_path / "image.png"
     config.write_text("[serve]\nqueue = 3\n[memo]\nn_views = 2\n")

@@ -13,6 +13,7 @@ from PIL import Image
 
 from benchmarks.wire import Reply, exchange, predict_request
 from memo_tta.models.classifier import Classifier
+from memo_tta.service.app import build_app
 from memo_tta.service.desk import Desk
 from memo_tta.service.served import Served
 from memo_tta.service.server import configuration, listen
@@ -57,12 +58,11 @@ def build_served(classifier: Classifier | None = None, **settings) -> Served:
 @contextmanager
 def live(served: Served) -> Iterator[Live]:
     with listen("127.0.0.1", 0) as listener:
-        config = configuration(served)
-        server = uvicorn.Server(config)
+        app = build_app(served)
+        server, desk = uvicorn.Server(configuration(served, app)), app.state.desk
         thread = Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
-            desk: Desk = config.app.state.desk  # pyright: ignore[reportFunctionMemberAccess]
             until(lambda: desk.pool.is_ready)
             yield Live(f"http://127.0.0.1:{listener.getsockname()[1]}", desk)
         finally:

@@ -235,9 +235,9 @@ def test_a_replica_that_cannot_be_built_leaves_the_pool_unready(caplog):
 
     pool = Pool(build, 1, 1, 4)
     pool.start()
-    until(lambda: "no memory" in caplog.text)
-    pool.close()
+    until(lambda: "RuntimeError: no memory" in caplog.text)
     assert not pool.is_ready
+    pool.close()
 
 
 def test_replicas_are_copies_and_the_classifier_that_was_given_stays_as_it_was():

@@ -61,6 +61,9 @@ class Pool:
         self.alive, self.busy, self.replaced = 0, 0, 0
         self.closing = False
         self.on_replaced: Callable[[], None] = lambda: None
+        self.on_failed: Callable[[Exception], None] = lambda error: log.error(
+            "a replica cannot be built", exc_info=error
+        )
 
     def start(self) -> None:
         for worker in self._workers:
@@ -139,8 +142,8 @@ class Pool:
                 self._leave()
         except NotWanted:  # the pool was closed before it was warm
             return
-        except Exception:
-            log.exception("a replica cannot be built")
+        except Exception as error:
+            self.on_failed(error)
 
     def _enter(self) -> None:
         with self._changed:
