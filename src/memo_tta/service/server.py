@@ -69,5 +69,5 @@ def run(served: Served, listener: socket.socket) -> None:
     if failures:
         cause = " ".join(f"{type(failures[0]).__name__}: {failures[0]}".split())
         raise ModelError(
-            f"{served.model}: a replica cannot be built ({cause}): does the model predict an image of its size?"
+            f"{served.model}: a replica cannot be built ({cause}): can it predict an image of its size?"
         )
