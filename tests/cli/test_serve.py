@@ -133,6 +133,7 @@ def test_a_second_interrupt_refuses_what_was_accepted(process):
     replies = asyncio.run(asyncio.wait_for(_end_while_working(url, 4, server, *interrupts), 2 * PATIENCE))
     refused = [reply for reply in replies if reply.status != 200]
     assert refused and {(reply.status, reply.json["error"]) for reply in refused} == {(503, "stopping")}
+    assert all(int(reply.headers["retry-after"]) > 0 for reply in refused)
     assert server.wait(PATIENCE) == 130 and server.stderr.read().split() == ["memo:", "interrupted"]
 
 

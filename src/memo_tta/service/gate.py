@@ -60,7 +60,7 @@ class Front:
             await self._app(scope, receive, counted)
             return
         except asyncio.CancelledError:  # a server that was told twice to end waits no longer
-            refused = Refused("stopping", headers={"Retry-After": "5"})
+            refused = Refused("stopping")
         except Exception:
             log.exception("a mistake of the service, at %s", scope["path"])
             refused = Refused("internal")

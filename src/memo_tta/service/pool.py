@@ -116,9 +116,9 @@ class Pool:
 
     def _check_room(self) -> None:
         if self.closing:
-            raise Refused("stopping", headers={"Retry-After": "5"})
+            raise Refused("stopping")
         if not self.alive:
-            raise Refused("starting", headers={"Retry-After": "5"})
+            raise Refused("starting")
         if len(self._waiting) - (self.alive - self.busy) >= self._places:
             seconds = math.ceil(self._pace * len(self._waiting) / self.alive)
             raise Refused("busy", headers={"Retry-After": str(max(1, seconds))})
