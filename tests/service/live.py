@@ -2,10 +2,12 @@
 
 import asyncio
 import io
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
+from urllib.parse import urlsplit
 
 import numpy as np
 import uvicorn
@@ -32,6 +34,13 @@ class Live:
 
     def predict(self, image: bytes, **fields: object) -> Reply:
         return self.send(predict_request(image, **fields))
+
+    def begin(self, piece: bytes) -> socket.socket:
+        """A connection on which this was sent; to close it is to leave."""
+        address = urlsplit(self.url)
+        client = socket.create_connection((address.hostname, address.port))
+        client.sendall(piece)
+        return client
 
     def wait_until_idle(self) -> None:
         until(lambda: self.desk.pool.depth == 0 and self.desk.pool.busy == 0)
