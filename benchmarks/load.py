@@ -86,7 +86,7 @@ def _service() -> Iterator[tuple[str, int]]:
     finally:
         process.terminate()
         _, said = process.communicate()
-    if process.returncode != 0 or said:
+    if process.returncode != 0:
         raise click.ClickException(f"the service ended with code {process.returncode}: {said}")
 
 
