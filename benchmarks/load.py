@@ -85,7 +85,9 @@ def _service() -> Iterator[tuple[str, int]]:
         yield found.group(), process.pid
     finally:
         process.terminate()
-        process.communicate()
+        _, said = process.communicate()
+    if process.returncode != 0:
+        raise click.ClickException(f"the service ended with code {process.returncode}: {said}")
 
 
 async def _ready(url: str) -> None:

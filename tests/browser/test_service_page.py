@@ -144,6 +144,17 @@ def test_a_busy_service_says_so(opened, service):
     opened.wait_for_selector("[data-side=after]")
 
 
+def test_a_page_that_is_opened_while_the_model_warms_up_shows_its_image_later(page, service):
+    pool = service.desk.pool
+    alive, pool.alive = pool.alive, 0
+    try:
+        page.goto(service.url)
+        page.wait_for_selector("#preview .refusal[data-error=starting]")
+    finally:
+        pool.alive = alive
+    page.wait_for_selector("#preview img")
+
+
 def test_a_service_that_is_gone_is_missed(opened):
     opened.context.set_offline(True)
     opened.click("#predict")

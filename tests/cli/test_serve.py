@@ -75,6 +75,19 @@ def test_what_cannot_work_is_said_in_one_line(memo, weights, tmp_path):
     assert code == 1 and "choose another --host or --port" in err
 
 
+def test_a_model_that_cannot_predict_ends_the_service(memo, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import torch, memo_tta as mt\n"
+        "def build():\n"
+        "    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(7, 2))\n"
+        "    return mt.Classifier(module, size=8, mean=(0, 0, 0), std=(1, 1, 1))\n"
+    )
+    code, _, err = memo("serve", "--port", 0, "--model", f"{file}:build")
+    assert code == 1 and "shapes cannot be multiplied" in err
+    assert err.count("\n") == 2, "where it serves, and why it does not"
+
+
 def test_other_commands_leave_the_table_alone(memo, weights, tmp_path):
     config, image = tmp_path / "memo.toml", tmp_path / "image.png"
     config.write_text("[serve]\nqueue = 3\n[memo]\nn_views = 2\n")
@@ -89,44 +102,64 @@ def test_without_the_extra_the_install_line_is_said(memo, monkeypatch):
     assert code == 1 and "pip install 'memo-tta[serve]'" in err
 
 
-def test_sigterm_finishes_what_was_accepted_and_takes_nothing_new(weights):
-    command = [
-        sys.executable,
-        "-m",
-        "memo_tta",
-        "serve",
-        "--port",
-        "0",
-        "--weights",
-        weights,
-        "--replicas",
-        "1",
-    ]
+@pytest.fixture
+def process(weights):
+    """The command as a process of its own, and its address."""
+    words = [sys.executable, "-m", "memo_tta", "serve", "--port", "0", "--weights", str(weights)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MEMO_SERVE_DEADLINE_MS": "60000"}
     with subprocess.Popen(
-        list(map(str, command)), stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
+        [*words, "--replicas", "1"], stderr=subprocess.PIPE, text=True, env=environment
+    ) as started:
         try:
-            assert process.stderr is not None
-            url = re.search(r"http://\S+:\d+", process.stderr.readline()).group()
-            replies = asyncio.run(asyncio.wait_for(_end_while_working(url, process), 2 * PATIENCE))
-            assert [reply.status for reply in replies] == [200, 200]
-            assert all(reply.json["adapted"] for reply in replies)
-            assert process.wait(PATIENCE) == 0 and process.stderr.read() == ""
-            with pytest.raises(ConnectionRefusedError):
-                asyncio.run(exchange(url, request("/healthz", method="GET")))
+            assert started.stderr is not None
+            yield started, re.search(r"http://\S+:\d+", started.stderr.readline()).group()
         finally:
-            process.kill()
+            started.kill()
 
 
-async def _end_while_working(url: str, process: subprocess.Popen[str]):
-    """One request that runs and one that waits when the signal comes."""
-    while (await exchange(url, request("/readyz", method="GET"))).status != 200:
+def test_sigterm_finishes_what_was_accepted_and_takes_nothing_new(process):
+    server, url = process
+    replies = asyncio.run(asyncio.wait_for(_end_while_working(url, 1, server, signal.SIGTERM), 2 * PATIENCE))
+    assert [reply.status for reply in replies] == [200, 200]
+    assert all(reply.json["adapted"] for reply in replies)
+    assert server.wait(PATIENCE) == 0 and server.stderr.read() == ""
+    with pytest.raises(ConnectionRefusedError):
+        asyncio.run(exchange(url, request("/healthz", method="GET")))
+
+
+def test_a_second_interrupt_refuses_what_was_accepted(process):
+    server, url = process
+    interrupts = signal.SIGINT, signal.SIGINT
+    replies = asyncio.run(asyncio.wait_for(_end_while_working(url, 4, server, *interrupts), 2 * PATIENCE))
+    refused = [reply for reply in replies if reply.status != 200]
+    assert refused and {(reply.status, reply.json["error"]) for reply in refused} == {(503, "stopping")}
+    assert all(int(reply.headers["retry-after"]) > 0 for reply in refused)
+    assert server.wait(PATIENCE) == 130 and server.stderr.read().split() == ["memo:", "interrupted"]
+
+
+def test_sigterm_while_it_warms_up_ends_it_in_order(process):
+    server, url = process
+    asyncio.run(asyncio.wait_for(_status(url, "/healthz", 200), PATIENCE))
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(PATIENCE) == 0 and server.stderr.read() == ""
+
+
+async def _status(url: str, path: str, expected: int) -> None:
+    while (await exchange(url, request(path, method="GET"))).status != expected:
         await asyncio.sleep(0.1)
-    works = [asyncio.create_task(exchange(url, predict_request(png(n), n_views=64))) for n in range(2)]
-    while (
-        "memo_queue_depth 1.0" not in (await exchange(url, request("/metrics", method="GET"))).body.decode()
-    ):
+
+
+async def _end_while_working(
+    url: str, waiting: int, process: subprocess.Popen[str], *signals: signal.Signals
+):
+    """One request that runs and some that wait when the signals come."""
+    await _status(url, "/readyz", 200)
+    asks = [predict_request(png(n), n_views=128) for n in range(1 + waiting)]
+    works = [asyncio.create_task(exchange(url, ask)) for ask in asks]
+    depth = f"memo_queue_depth {waiting:.1f}\n".encode()
+    while depth not in (await exchange(url, request("/metrics", method="GET"))).body:
         await asyncio.sleep(0.01)
-    process.send_signal(signal.SIGTERM)
+    for each in signals:
+        process.send_signal(each)
+        await asyncio.sleep(0.05)  # two that come together count once
     return await asyncio.gather(*works)

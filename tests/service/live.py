@@ -2,10 +2,12 @@
 
 import asyncio
 import io
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
+from urllib.parse import urlsplit
 
 import numpy as np
 import uvicorn
@@ -13,13 +15,14 @@ from PIL import Image
 
 from benchmarks.wire import Reply, exchange, predict_request
 from memo_tta.models.classifier import Classifier
+from memo_tta.service.app import build_app
 from memo_tta.service.desk import Desk
 from memo_tta.service.served import Served
 from memo_tta.service.server import configuration, listen
 from memo_tta.service.settings import Settings
 from tests.nets import SIZE, build_classifier
 
-PATIENCE = 60  # seconds until a test gives up; nothing is measured
+PATIENCE = 240  # seconds until a test gives up: a first start compiles; nothing is measured
 
 
 class Live:
@@ -31,6 +34,13 @@ class Live:
 
     def predict(self, image: bytes, **fields: object) -> Reply:
         return self.send(predict_request(image, **fields))
+
+    def begin(self, piece: bytes) -> socket.socket:
+        """A connection on which this was sent; to close it is to leave."""
+        address = urlsplit(self.url)
+        client = socket.create_connection((address.hostname, address.port))
+        client.sendall(piece)
+        return client
 
     def wait_until_idle(self) -> None:
         until(lambda: self.desk.pool.depth == 0 and self.desk.pool.busy == 0)
@@ -57,12 +67,11 @@ def build_served(classifier: Classifier | None = None, **settings) -> Served:
 @contextmanager
 def live(served: Served) -> Iterator[Live]:
     with listen("127.0.0.1", 0) as listener:
-        config = configuration(served)
-        server = uvicorn.Server(config)
+        app = build_app(served)
+        server, desk = uvicorn.Server(configuration(served, app)), app.state.desk
         thread = Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
-            desk: Desk = config.app.state.desk  # pyright: ignore[reportFunctionMemberAccess]
             until(lambda: desk.pool.is_ready)
             yield Live(f"http://127.0.0.1:{listener.getsockname()[1]}", desk)
         finally:

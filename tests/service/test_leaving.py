@@ -42,21 +42,15 @@ def test_a_place_in_the_queue_and_a_replica_come_free_when_clients_leave(held):
     staying = threading.Thread(target=held.predict, args=(png(),))
     staying.start()
     assert ENTERED.wait(PATIENCE)
-    leaving = [
-        threading.Thread(
-            target=held.send, args=(predict_request(png(n)),), kwargs={"pause": 0.3, "leave": True}
-        )
-        for n in (1, 2)
-    ]
-    for client in leaving:
-        client.start()
+    leaving = [held.begin(predict_request(png(n))) for n in (1, 2)]
     until(lambda: pool.depth == 2)
     assert held.predict(png()).status == 503, "the queue is full"
+    for client in leaving:
+        client.close()
     until(lambda: pool.depth == 0)  # though the replica is still held
     assert pool.busy == 1
     MAY_GO_ON.set()
-    for client in (staying, *leaving):
-        client.join(PATIENCE)
+    staying.join(PATIENCE)
     held.wait_until_idle()
     text = held.send(request("/metrics", method="GET")).body.decode().splitlines()
     assert "memo_clients_left_total 2.0" in text
@@ -64,8 +58,8 @@ def test_a_place_in_the_queue_and_a_replica_come_free_when_clients_leave(held):
 
 
 def test_work_for_a_client_that_left_ends_at_the_next_layer(held):
-    held.send(predict_request(png()), pause=0.3, leave=True)
-    assert ENTERED.wait(PATIENCE)
+    with held.begin(predict_request(png())):
+        assert ENTERED.wait(PATIENCE)
     until(lambda: "memo_clients_left_total 1.0" in held.desk.metrics.text().decode())
     assert held.desk.pool.busy == 1
     MAY_GO_ON.set()

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import pytest
 import torch
@@ -28,7 +29,7 @@ def start(served):
 
     def build(replicas=1, places=2):
         costs = Costs()
-        pool = Pool(lambda: Replica(served, costs), replicas, 1, places)
+        pool = Pool(lambda is_wanted: Replica(served, costs, is_wanted), replicas, 1, places)
         pools.append(pool)
         pool.start()
         until(lambda: pool.is_ready)
@@ -172,29 +173,71 @@ def test_before_the_first_replica_is_warm_nothing_is_taken():
     may_build = threading.Event()
     served = build_served()
 
-    def build():
+    def build(is_wanted):
         assert may_build.wait(PATIENCE)
-        return Replica(served, Costs())
+        return Replica(served, Costs(), is_wanted)
 
     pool = Pool(build, 1, 1, 4)
     pool.start()
-    with pytest.raises(Refused) as refused:
-        pool.check_room()
-    assert refused.value.name == "starting" and not pool.is_ready
-    may_build.set()
-    until(lambda: pool.is_ready)
+    try:
+        with pytest.raises(Refused) as refused:
+            pool.check_room()
+        assert refused.value.name == "starting" and not pool.is_ready
+        may_build.set()
+        until(lambda: pool.is_ready)
+    finally:
+        may_build.set()
+        pool.close()
+
+
+def test_when_closed_every_thread_has_ended_though_one_was_warming_up(caplog):
+    served, began = build_served(), threading.Event()
+    ended = []
+
+    class Lasting(Replica):
+        """Its end takes a while, as that of many weights does."""
+
+        def __del__(self):
+            time.sleep(0.2)
+            ended.append(torch.ones(2).sum())
+
+    def build(is_wanted):
+        if began.is_set():  # the second replica warms up until nobody wants it
+            until(lambda: not is_wanted())
+        began.set()
+        return Lasting(served, Costs(), is_wanted)
+
+    threads = set(threading.enumerate())
+    pool = Pool(build, 2, 1, 4)
+    pool.start()
+    until(lambda: pool.alive == 1)
     pool.close()
+    assert set(threading.enumerate()) <= threads and len(ended) == 2
+    assert not caplog.text, "a warm-up that was called off is no mistake"
+
+
+@pytest.mark.parametrize("method", ["source", "memo"])
+def test_every_method_that_draws_views_is_warm(method, monkeypatch):
+    served, built = build_served(method=method), []
+    build = served.build
+    monkeypatch.setattr(
+        served, "build", lambda name, *others: built.append((name, others[-1])) or build(name, *others)
+    )
+    Replica(served, Costs())
+    drawing = {name for name, options in served.methods.items() if "n_views" in options}
+    assert {"tta", "memo"} < drawing <= {name for name, _ in built}
+    assert ("memo", served.methods["memo"]) in built or method != "memo", "as most requests will want it"
 
 
 def test_a_replica_that_cannot_be_built_leaves_the_pool_unready(caplog):
-    def build():
+    def build(is_wanted):
         raise RuntimeError("no memory")
 
     pool = Pool(build, 1, 1, 4)
     pool.start()
-    until(lambda: "no memory" in caplog.text)
-    pool.close()
+    until(lambda: "RuntimeError: no memory" in caplog.text)
     assert not pool.is_ready
+    pool.close()
 
 
 def test_replicas_are_copies_and_the_classifier_that_was_given_stays_as_it_was():

@@ -1,16 +1,14 @@
 """Limits, tokens and headers: what a stranger can send, and what he learns from the answer."""
 
-import asyncio
-
 import pytest
 
 from benchmarks.bad_requests import bomb
-from benchmarks.wire import exchange, multipart, predict_request, request
+from benchmarks.wire import multipart, predict_request, request
 from memo_tta.errors import ConfigError
 from memo_tta.service import gate
 from memo_tta.service.replica import Replica
 from memo_tta.service.settings import Settings
-from tests.service.live import build_served, live, png
+from tests.service.live import build_served, live, png, until
 
 KIB = 2**10
 
@@ -69,19 +67,11 @@ def test_a_slow_body_is_cut_off(small):
     assert (reply.status, reply.json["error"]) == (408, "slow_body")
 
 
-def test_only_so_many_bodies_arrive_at_a_time(small, monkeypatch):
+def test_only_so_many_bodies_arrive_at_a_time(server, monkeypatch):
     monkeypatch.setattr(gate, "MAX_UPLOADS", 1)
-    whole = predict_request(png())
-
-    async def both():
-        slow = asyncio.create_task(exchange(small.url, whole[:-40], pause=0.4, leave=True))
-        await asyncio.sleep(0.1)
-        quick = await exchange(small.url, whole)
-        await slow
-        return quick
-
-    reply = asyncio.run(both())
-    assert reply.status == 503 and reply.headers["retry-after"] == "1"
+    with server.begin(predict_request(png())[:-40]):
+        until(lambda: (reply := server.predict(png())).status == 503 and reply.headers["retry-after"] == "1")
+    until(lambda: server.predict(png()).status == 200)
 
 
 def test_a_token_opens_what_it_must(open_client):

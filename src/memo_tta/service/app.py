@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from time import perf_counter
 from typing import Any
 
@@ -26,9 +26,12 @@ def build_app(served: Served) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        desk.pool.start()
-        yield
-        await asyncio.to_thread(desk.pool.close)
+        try:
+            desk.pool.start()
+            with suppress(asyncio.CancelledError):  # a server that was told twice to end waits no longer
+                yield
+        finally:
+            await asyncio.to_thread(desk.pool.close)
 
     # The pages that FastAPI offers for /docs fetch their scripts from elsewhere.
     app = FastAPI(

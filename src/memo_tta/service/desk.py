@@ -33,7 +33,12 @@ class Desk:
     def __init__(self, served: Served):
         settings, costs = served.settings, Costs()
         self.served, self.metrics = served, Metrics()
-        self.pool = Pool(lambda: Replica(served, costs), settings.replicas, settings.threads, settings.places)
+        self.pool = Pool(
+            lambda is_wanted: Replica(served, costs, is_wanted),
+            settings.replicas,
+            settings.threads,
+            settings.places,
+        )
         self.pool.on_replaced = self.metrics.replica_replaced
         self.metrics.watch("queue_depth", "Requests that wait for a replica", lambda: self.pool.depth)
         self.metrics.watch("replicas_busy", "Replicas at work", lambda: self.pool.busy)

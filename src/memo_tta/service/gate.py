@@ -58,10 +58,14 @@ class Front:
 
         try:
             await self._app(scope, receive, counted)
+            return
+        except asyncio.CancelledError:  # a server that was told twice to end waits no longer
+            refused = Refused("stopping")
         except Exception:
             log.exception("a mistake of the service, at %s", scope["path"])
-            if not started:
-                await Refused("internal").response(Headers(scope=scope))(scope, receive, counted)
+            refused = Refused("internal")
+        if not started:
+            await refused.response(Headers(scope=scope))(scope, receive, counted)
 
 
 class Gate:

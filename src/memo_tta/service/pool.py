@@ -51,28 +51,35 @@ class Job(Generic[Value]):
 class Pool:
     """Threads with a replica each: PyTorch computes without Python's lock, so they run side by side."""
 
-    def __init__(self, build: Callable[[], Replica], replicas: int, threads: int, places: int):
+    def __init__(self, build: Callable[[IsWanted], Replica], replicas: int, threads: int, places: int):
         self._build, self._threads, self._places = build, threads, places
         self._waiting: deque[Job[Any]] = deque()
         self._changed = Condition()
-        self._workers = [
-            Thread(target=self._serve, name=f"replica {n}", daemon=True) for n in range(replicas)
-        ]
+        # Not daemons: a thread that is still inside PyTorch when Python ends would abort the process.
+        self._workers = [Thread(target=self._serve, name=f"replica {n}") for n in range(replicas)]
         self._pace = 0.0
         self.alive, self.busy, self.replaced = 0, 0, 0
         self.closing = False
         self.on_replaced: Callable[[], None] = lambda: None
+        self.on_failed: Callable[[Exception], None] = lambda error: log.error(
+            "a replica cannot be built", exc_info=error
+        )
 
     def start(self) -> None:
         for worker in self._workers:
             worker.start()
 
     def close(self) -> None:
-        """Take nothing new, and finish what was accepted; a replica that is warming up is not waited for."""
+        """Take nothing new, finish what was accepted, and wait until every thread has ended.
+
+        A replica that is warming up stops at its next layer.
+        """
         with self._changed:
             self.closing = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not self.alive)
+        for worker in self._workers:
+            if worker.is_alive():
+                worker.join()
 
     @property
     def is_ready(self) -> bool:
@@ -109,9 +116,9 @@ class Pool:
 
     def _check_room(self) -> None:
         if self.closing:
-            raise Refused("stopping", headers={"Retry-After": "5"})
+            raise Refused("stopping")
         if not self.alive:
-            raise Refused("starting", headers={"Retry-After": "5"})
+            raise Refused("starting")
         if len(self._waiting) - (self.alive - self.busy) >= self._places:
             seconds = math.ceil(self._pace * len(self._waiting) / self.alive)
             raise Refused("busy", headers={"Retry-After": str(max(1, seconds))})
@@ -119,7 +126,7 @@ class Pool:
     def _serve(self) -> None:
         torch.set_num_threads(min(self._threads, torch.get_num_threads()))  # OMP_NUM_THREADS may say less
         try:
-            replica = self._build()
+            replica = self._build(lambda: not self.closing)
             self._enter()
             try:
                 for served in count(1):
@@ -133,8 +140,10 @@ class Pool:
                             replica = self._checked(replica)
             finally:
                 self._leave()
-        except Exception:
-            log.exception("a replica cannot be built")
+        except NotWanted:  # the pool was closed before it was warm
+            return
+        except Exception as error:
+            self.on_failed(error)
 
     def _enter(self) -> None:
         with self._changed:
@@ -144,8 +153,9 @@ class Pool:
         with self._changed:
             self.alive -= 1
             while self._waiting and not self.alive:
-                self._waiting.popleft().future.set_exception(Refused("stopping"))
-            self._changed.notify_all()
+                future = self._waiting.popleft().future
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(Refused("stopping"))
 
     def _take(self) -> Job[Any] | None:
         """The job that waited longest; None if no more can come."""
@@ -174,4 +184,4 @@ class Pool:
         log.error("the weights of a replica are not the source's: it is replaced")
         self.replaced += 1
         self.on_replaced()
-        return self._build()
+        return self._build(lambda: True)  # also while closing: those who wait were accepted

@@ -23,6 +23,7 @@ REFUSALS = {
     "starting": (503, "The model is warming up."),
     "stopping": (503, "The service finishes what it has accepted, and takes nothing new."),
 }
+RETRY_AFTER = "5"  # seconds, where nothing better is known
 BY_STATUS = {status: name for name, (status, _) in reversed(REFUSALS.items())}
 
 
@@ -32,7 +33,7 @@ class Refused(Exception):
     def __init__(self, name: str, message: str | None = None, headers: Mapping[str, str] | None = None):
         self.name, (self.status, default) = name, REFUSALS[name]
         self.message = default if message is None else message
-        self.headers = dict(headers or {})
+        self.headers = {**({"Retry-After": RETRY_AFTER} if self.status == 503 else {}), **(headers or {})}
         super().__init__(self.message)
 
     @classmethod

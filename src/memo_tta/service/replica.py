@@ -25,6 +25,7 @@ from memo_tta.service.served import Served
 DEADLINE = "deadline"  # the reason of a prediction that had no time to adapt
 
 THUMBNAIL = 64  # pixels a side, at most
+WARM_UP_VIEWS = 2  # of methods beside the default one
 
 IsWanted = Callable[[], bool]
 
@@ -64,11 +65,13 @@ class Answer:
 class Replica:
     """Adapts its own module; after each answer the weights are the source's again."""
 
-    def __init__(self, served: Served, costs: Costs):
+    def __init__(self, served: Served, costs: Costs, is_wanted: IsWanted = lambda: True):
         self.classifier = served.twin()
         self._served, self._watch = served, Watch(self.classifier.module)
-        for self._costs in (Costs(), costs):  # the first prediction is slow: it says nothing of the others
-            self._warm_up()
+        self._costs = Costs()  # first predictions are slow: they say nothing of the others
+        self._warm_up(is_wanted)
+        self._costs = costs
+        self._predict_grey(served.settings.method, {}, is_wanted)
 
     @property
     def is_intact(self) -> bool:
@@ -137,10 +140,23 @@ class Replica:
         cropped = self.classifier.cropped()
         return cropped, cropped.point(corrupt(point.fitted, shift.name, shift.severity, rng))
 
-    def _warm_up(self) -> None:
-        size, method = self.classifier.size or 1, self._served.settings.method
-        grey = np.full((size, size, 3), 128, np.uint8)
-        self.predict(Ask(image=grey, method=method, options=self._served.methods[method], until=np.inf))
+    def _warm_up(self, is_wanted: IsWanted) -> None:
+        """The default method, and all that draw views: the code that makes those is loaded at first use."""
+        default = self._served.settings.method
+        self._predict_grey(default, {}, is_wanted)
+        for name, options in self._served.methods.items():
+            if name != default and "n_views" in options:
+                self._predict_grey(name, {"n_views": min(WARM_UP_VIEWS, options["n_views"])}, is_wanted)
+
+    def _predict_grey(self, method: str, given: dict[str, Any], is_wanted: IsWanted) -> None:
+        size = self.classifier.size or 1
+        ask = Ask(
+            image=np.full((size, size, 3), 128, np.uint8),
+            method=method,
+            options={**self._served.methods[method], **given},
+            until=np.inf,
+        )
+        self.predict(ask, is_wanted)
 
 
 def _decoded(image: Image.Image | np.ndarray) -> np.ndarray:

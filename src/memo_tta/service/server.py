@@ -6,9 +6,10 @@ import socket
 import warnings
 
 import uvicorn
+from fastapi import FastAPI
 from PIL import Image
 
-from memo_tta.errors import ConfigError
+from memo_tta.errors import ConfigError, ModelError
 from memo_tta.service.app import build_app
 from memo_tta.service.served import Served
 
@@ -29,9 +30,9 @@ def listen(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def configuration(served: Served) -> uvicorn.Config:
+def configuration(served: Served, app: FastAPI) -> uvicorn.Config:
     return uvicorn.Config(
-        build_app(served),
+        app,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -43,11 +44,30 @@ def configuration(served: Served) -> uvicorn.Config:
 
 
 def run(served: Served, listener: socket.socket) -> None:
-    """Serve until SIGTERM, which ends the process in order, or Ctrl-C, which raises KeyboardInterrupt."""
+    """Serve until SIGTERM, which ends the process in order, or Ctrl-C, which raises KeyboardInterrupt.
+
+    It also ends, with what was accepted done, when a replica cannot be built: it would never be ready again.
+    """
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # such images are refused
-    # uvicorn raises the signal again when it is done; by then there is nothing left to end.
-    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    app = build_app(served)
+    server, failures = uvicorn.Server(configuration(served, app)), list[Exception]()
+
+    def end(*_: object) -> None:
+        """Before uvicorn has its own handlers; and after them, when it raises the signal again."""
+        server.should_exit = True
+
+    def fail(error: Exception) -> None:
+        failures.append(error)
+        end()
+
+    app.state.desk.pool.on_failed = fail
+    before = signal.signal(signal.SIGTERM, end)
     try:
-        uvicorn.Server(configuration(served)).run(sockets=[listener])
+        server.run(sockets=[listener])
     finally:
         signal.signal(signal.SIGTERM, before)
+    if failures:
+        cause = " ".join(f"{type(failures[0]).__name__}: {failures[0]}".split())
+        raise ModelError(
+            f"{served.model}: a replica cannot be built ({cause}): can it predict an image of its size?"
+        )

@@ -66,6 +66,13 @@ document.body.addEventListener("htmx:afterSwap", (event) => {
   const isFarDown = result.getBoundingClientRect().top > 0.6 * window.innerHeight;
   if (result.id === "result" && isFarDown) result.scrollIntoView();
 });
+// A page that was opened too early shows its image as soon as the model is warm.
+document.body.addEventListener("htmx:afterSwap", (event) => {
+  const target = event.detail.target;
+  if (target.id === "preview" && target.querySelector("[data-error=starting]")) {
+    setTimeout(() => htmx.trigger(target, "again"), 1000);
+  }
+});
 for (const problem of ["htmx:sendError", "htmx:timeout"]) {
   document.body.addEventListener(problem, (event) => {
     say(event.detail.target, "The service cannot be reached. Is it still running?");
