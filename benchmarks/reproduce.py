@@ -1,4 +1,4 @@
-"""The paper's experiments as runs that can be broken off and resumed: python -m benchmarks.reproduce --help."""
+"""The paper's experiments, as runs that resume: python -m benchmarks.reproduce --help."""
 
 import subprocess
 import sys
@@ -40,7 +40,15 @@ def on_pictures(pictures: Path) -> Iterator[Run]:
     """Models with real ImageNet weights, on clean and corrupted pictures."""
     corruptions, severities = PICTURES
     for model in ("efficientnet_lite0", "mobilenet_v2"):
-        words = (str(pictures), "--model", model, "--methods", "source,tta,bn1,memo,tent-bs1", "--limit", "100")
+        words = (
+            str(pictures),
+            "--model",
+            model,
+            "--methods",
+            "source,tta,bn1,memo,tent-bs1",
+            "--limit",
+            "100",
+        )
         options = ("--option", "n_views=16")
         yield Run(f"{model}/clean", (*words, *options))
         made = ("--corruptions", corruptions, "--severities", severities)

@@ -15,7 +15,7 @@ from memo_tta.methods.method import Batch, Method, Outcome
 from memo_tta.methods.options import Options, check_count
 from memo_tta.methods.prediction import Prediction
 from memo_tta.models.classifier import Classifier, Point
-from memo_tta.views import AUGMENTATIONS, Augmentation
+from memo_tta.views import AUGMENTATIONS, Augmentation, AugMix
 
 DrawViews = Callable[[], Tensor]
 
@@ -102,6 +102,8 @@ class ViewMethod(Method[AnyViewOptions]):
     def _draw(self, point: Point, rng: np.random.Generator) -> Tensor:
         n = self.options.n_views
         image = point.whole if getattr(self._augment, "whole_image", False) else point.fitted
+        if isinstance(self._augment, AugMix) and (taken := self.classifier.preprocessing) is not None:
+            return self._augment.normalised(image, n, rng, taken.mean, taken.std, self.classifier.device)
         views = self._augment(image, n, rng)
         if not isinstance(views, Tensor) or views.ndim < 1 or len(views) != n:
             got = list(views.shape) if isinstance(views, Tensor) else type(views).__name__
