@@ -84,8 +84,8 @@ class MixedStatistics:
             mixed = [None, None]
         else:
             with torch.no_grad():
-                mixed = [statistic.clone() for statistic in running]
-                torch.batch_norm_update_stats(x, *mixed, 1 - self.weight)
+                mean, var = mixed = [statistic.clone() for statistic in running]
+                torch.batch_norm_update_stats(x, mean, var, 1 - self.weight)
         layer._buffers.update(zip(STATISTICS, mixed, strict=True))
 
 
