@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import adaptation, corruptions, evaluation, loading, memory, startup, views
+from benchmarks import adaptation, corruptions, evaluation, loading, memory, prediction, startup, views
 from benchmarks.measure import Row
 from memo_tta.registry import Registry
 
@@ -16,6 +16,7 @@ PARTS = Registry(
     "part",
     {
         "views": views.run,
+        "prediction": prediction.run,
         "adaptation": adaptation.run,
         "memory": memory.run,
         "startup": startup.run,
