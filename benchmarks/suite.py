@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.table import Table
 
 from benchmarks import adaptation, corruptions, evaluation, loading, memory, prediction, startup, views
 from benchmarks.measure import Row
+from memo_tta.files import whole_file
 from memo_tta.registry import Registry
 
 PARTS = Registry(
@@ -27,7 +29,7 @@ PARTS = Registry(
 )
 
 
-def run(only: Sequence[str], as_json: bool) -> int:
+def run(only: Sequence[str], as_json: bool, page: Path | None) -> int:
     """Run the named parts, or all; 1 if a bar is missed."""
     rows: list[Row] = []
     for name in only or PARTS:
@@ -39,6 +41,13 @@ def run(only: Sequence[str], as_json: bool) -> int:
                 click.echo(json.dumps({"part": name, **asdict(row), "holds": row.holds}))
     if not as_json:
         Console().print(_table(rows))
+    if page is not None:
+        from benchmarks.page import write
+
+        click.echo("plots ...", err=True)
+        with whole_file(page) as path:
+            path.write_text(write(rows), "utf-8")
+        click.echo(f"wrote {page}", err=True)
     return 0 if all(row.holds for row in rows) else 1
 
 
