@@ -1,20 +1,24 @@
-"""AugMix views as the published code makes them: with Pillow, one view after another.
+"""As the published code does it: AugMix views with Pillow, one after another, and the loop over points.
 
-The tests take it as the independent reference of every execution of a plan.
+The tests take these views as the independent reference of every execution of a plan.
 """
 
 from collections.abc import Callable, Sequence
+from time import perf_counter
 
 import numpy as np
 import torch
 from PIL import Image, ImageOps
-from torch import Tensor
+from torch import Tensor, nn
 
+from memo_tta.objectives import marginal_entropy
+from memo_tta.views import AugMix
 from memo_tta.views.plan import NO_OPERATION, OPERATIONS, AugMixPlan
 
 # The published code passes the integer 128, which Pillow reads as packed RGB: dark red.
 FILL = (128, 0, 0)
 BILINEAR = Image.Resampling.BILINEAR
+HALF = (0.5, 0.5, 0.5)  # mean and std of CIFAR models
 UNCHANGED = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 
 
@@ -94,3 +98,31 @@ def apply_chain(image: Image.Image, operations: np.ndarray, parameters: np.ndarr
         if operation != NO_OPERATION:
             image = APPLY[OPERATIONS[operation]](image, parameter)
     return image
+
+
+class PaperLoop:
+    """One point after another, as the published script adapts to them: ResNet-26, plain SGD.
+
+    Weights are reloaded from a state dict, the optimizer is torch's, views come one by one.
+    """
+
+    def __init__(self, module: nn.Module, size: int, views: int, lr: float):
+        self.module, self.size, self.views = module, size, views
+        self.augment = AugMix(size, "padded")
+        self.weights = {name: value.clone() for name, value in module.state_dict().items()}
+        self.optimizer = torch.optim.SGD(module.parameters(), lr=lr)
+        self.view_seconds = 0.0  # of the last prediction
+
+    def predict(self, image: np.ndarray, rng: np.random.Generator) -> int:
+        self.module.load_state_dict(self.weights)
+        self.module.eval()
+        began = perf_counter()
+        plan = self.augment.plan(image, self.views, rng)
+        views = make_views(image, plan, self.size, "padded", HALF, HALF)
+        self.view_seconds = perf_counter() - began
+        self.optimizer.zero_grad()
+        marginal_entropy(self.module(views)).backward()
+        self.optimizer.step()
+        pixels = torch.from_numpy(image).permute(2, 0, 1).float().div(255).sub(0.5).div(0.5)
+        with torch.no_grad():
+            return int(self.module(pixels[None]).argmax())

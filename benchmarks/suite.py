@@ -3,19 +3,32 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import adaptation, cluster, corruptions, evaluation, loading, memory, startup, views
+from benchmarks import (
+    adaptation,
+    cluster,
+    corruptions,
+    evaluation,
+    loading,
+    memory,
+    prediction,
+    startup,
+    views,
+)
 from benchmarks.measure import Row
+from memo_tta.files import whole_file
 from memo_tta.registry import Registry
 
 PARTS = Registry(
     "part",
     {
         "views": views.run,
+        "prediction": prediction.run,
         "adaptation": adaptation.run,
         "memory": memory.run,
         "startup": startup.run,
@@ -28,13 +41,15 @@ PARTS = Registry(
 ONLY_WHEN_NAMED = {"cluster"}  # needs Ray, and minutes
 
 
-def run(only: Sequence[str], as_json: bool) -> int:
+def run(only: Sequence[str], as_json: bool, page: Path | None) -> int:
     """Run the named parts, or all that are quick; 1 if a bar is missed."""
     names = only or [name for name in PARTS if name not in ONLY_WHEN_NAMED]
-    return show({name: PARTS[name] for name in names}, as_json)
+    return show({name: PARTS[name] for name in names}, as_json, page)
 
 
-def show(parts: Mapping[str, Callable[[], Iterable[Row]]], as_json: bool) -> int:
+def show(
+    parts: Mapping[str, Callable[[], Iterable[Row]]], as_json: bool = False, page: Path | None = None
+) -> int:
     """Run the parts and print what they measured; 1 if a bar is missed."""
     rows: list[Row] = []
     for name, part in parts.items():
@@ -45,6 +60,13 @@ def show(parts: Mapping[str, Callable[[], Iterable[Row]]], as_json: bool) -> int
                 click.echo(json.dumps({"part": name, **asdict(row), "holds": row.holds}))
     if not as_json:
         Console().print(_table(rows))
+    if page is not None:
+        from benchmarks.page import write
+
+        click.echo("plots ...", err=True)
+        with whole_file(page) as path:
+            path.write_text(write(rows), "utf-8")
+        click.echo(f"wrote {page}", err=True)
     return 0 if all(row.holds for row in rows) else 1
 
 

@@ -2,24 +2,53 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
-from benchmarks import adaptation, installed, load, memory, startup, views
+from benchmarks import adaptation, installed, load, memory, page, prediction, startup, views
 from benchmarks.measure import Row, interleaved
 from memo_tta.cli import main
+from memo_tta.models.resnet_cifar import ResNet26
 
 
 @pytest.mark.parametrize("part", ["adaptation", "startup"])
 def test_a_part_prints_what_it_measured(part, capsys, monkeypatch):
-    for module in (adaptation, startup):
-        monkeypatch.setattr(module, "ROUNDS", 1)
-    monkeypatch.setattr(adaptation, "VIEWS", 2)
+    monkeypatch.setattr(startup, "ROUNDS", 1)
+    monkeypatch.setattr(adaptation, "CASES", (adaptation.Case("ResNet-26", ResNet26, 32, 2, None, 1),))
     with pytest.raises(SystemExit) as stopped:
         main(["bench", "--only", part, "--json"])
     row = json.loads(capsys.readouterr().out)
     assert row["part"] == part and row["measured"] > 0
     assert stopped.value.code == (0 if row["holds"] else 1)
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Of everything, so that only the way is tested."""
+    for name, value in {"ROUNDS": 1, "POINTS": 4, "BLOCK": 2, "VIEWS": 2, "BATCHES": (2, 3)}.items():
+        monkeypatch.setattr(prediction, name, value)
+    for name, value in {"ROUNDS": 1, "BATCHES": (2, 3), "SHOWN": 2}.items():
+        monkeypatch.setattr(page, name, value)
+
+
+def test_a_prediction_is_compared_with_the_published_loop(few):
+    rows = list(prediction.run())
+    assert len(rows) == 3 and all(row.measured > 0 and row.bar for row in rows)
+
+
+def test_the_published_loop_and_ours_adapt_alike():
+    published, robust = prediction.loop(4), prediction.ours(4)
+    image, seen = prediction.image(), []
+    published.module.register_forward_hook(lambda _, inputs, logits: seen.append((inputs[0], logits)))
+    published.predict(image, np.random.default_rng(0))
+    (views, _), (x, logits) = seen
+    torch.testing.assert_close(robust.predict_views(x, views).logits, logits[0], rtol=1e-4, atol=1e-5)
+
+
+def test_the_page_shows_rows_and_plots(few):
+    html = page.write([Row("a < b", 0.5, 1.0, "x", "how"), Row("c", 2.0, None, "", "")])
+    assert "a &lt; b" in html and "holds" in html and html.count("data:image/svg+xml;base64,") == 2
 
 
 @pytest.mark.parametrize("has_torchvision", [True, False])

@@ -46,7 +46,8 @@ def test_resnet26_steps_are_the_published_ones(reference, case, dtype):
     exact = dtype == torch.float64
     assert prediction.marginal_entropy == pytest.approx(facts["losses"][0], rel=1e-7 if exact else 1e-6)
     assert robust.update_l2() == pytest.approx(facts["update_l2"], rel=1e-6 if exact else 1e-4)
-    tolerance = 2e-6 if exact else 5 * facts["f32_vs_f64_after"]
+    # In float32 the order of sums counts, and it depends on the layout and the processor.
+    tolerance = 2e-6 if exact else 20 * facts["f32_vs_f64_after"]
     for ours, name in ((prediction.source.logits, "before"), (prediction.logits, "after")):
         np.testing.assert_allclose(ours.numpy(), vectors[f"{case}__logits_{name}"], rtol=0, atol=tolerance)
     assert (prediction.source.index, prediction.index) == (facts["argmax_before"], facts["argmax_after"])

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -11,11 +12,12 @@ from torch import Tensor
 from memo_tta.errors import ConfigError
 from memo_tta.image import ImageLike
 from memo_tta.methods.bn import warn_without_layers
+from memo_tta.methods.budget import BUDGETS, Pace
 from memo_tta.methods.episode import episode
 from memo_tta.methods.gradient import NOT_FINITE, ViewGradient, forward_in_chunks
 from memo_tta.methods.ledger import Ledger
 from memo_tta.methods.method import Batch, Outcome
-from memo_tta.methods.options import UpdateOptions, check_share
+from memo_tta.methods.options import UpdateOptions, check_above_zero, check_count, check_share
 from memo_tta.methods.parameters import choose_parameters
 from memo_tta.methods.prediction import Prediction
 from memo_tta.methods.viewing import DrawViews, ViewMethod, ViewOptions
@@ -41,6 +43,10 @@ class MemoOptions(UpdateOptions, ViewOptions):
     objective: str | Callable[[Tensor], Tensor] = "marginal_entropy"
     threshold: float | None = None  # adapt above this share of log K of marginal entropy (appendix A)
     skip_confidence: float | None = None  # adapt unless the source prediction is at least this sure
+    early_views: int | None = None  # adapt unless so many views, seen first, agree with the source ...
+    early_confidence: float = 0.9  # ... and are on average at least this sure
+    budget: str = "full"  # or "fast": a preset of the three above
+    budget_seconds: float | None = None  # fewer views than n_views, if a point would take longer
     select: float | None = None  # adapt on this share of the views, those of lowest entropy
     predict: str = "point"  # with the adapted model: of the point itself, or averaged over the views
     carry_optimizer: bool = False  # let moments leak from point to point, as the authors' script does
@@ -53,6 +59,11 @@ class MemoOptions(UpdateOptions, ViewOptions):
             check_share("threshold", self.threshold, "[0, 1)", self.threshold != 1)
         if self.skip_confidence is not None:
             check_share("skip_confidence", self.skip_confidence, "(0, 1]", self.skip_confidence != 0)
+        if self.early_views is not None:
+            check_count("early_views", self.early_views)
+        check_share("early_confidence", self.early_confidence, "(0, 1]", self.early_confidence != 0)
+        if self.budget_seconds is not None:
+            check_above_zero("budget_seconds", self.budget_seconds)
         if self.select is not None:
             check_share("select", self.select, "(0, 1]", self.select != 0)
         if self.predict not in PREDICT:
@@ -90,17 +101,23 @@ class Memo(ViewMethod[MemoOptions]):
         for name in classifier.settings:
             if name not in self.from_settings:
                 raise unknown_name("setting of the classifier", name, self.from_settings)
-        super().__init__(classifier, **options)
+        super().__init__(classifier, **{**BUDGETS[options.get("budget", "full")], **options})
         if options.get("prior_strength") is not None:
             warn_without_layers(classifier)
         objective = self.options.objective
         self._objective = OBJECTIVES[objective] if isinstance(objective, str) else objective
         self._parameters = choose_parameters(classifier.module, self.options.params)
+        seconds = self.options.budget_seconds
+        self._pace = None if seconds is None else Pace(seconds, self.options.n_views)
         self.reset()
 
     @property
     def online(self) -> bool:
         return self.options.carry_optimizer
+
+    @property
+    def n_views(self) -> int:
+        return super().n_views if self._pace is None else self._pace.views
 
     def reset(self) -> None:
         self._rule = self.options.update_rule()
@@ -131,37 +148,41 @@ class Memo(ViewMethod[MemoOptions]):
     def _run_point(self, batch: Batch, draw: DrawViews, seen: list[Tensor] | None) -> Outcome:
         if (reason := self._sure_already(batch)) is not None:
             return Outcome(None, reason=reason)
+        began = perf_counter()
         module, rule = self.classifier.module, self._rule.copy()
-        with (
-            episode(module, self._parameters),
-            mixed_statistics(module, self.options.prior_strength) as statistics,
-        ):
-            look = self._look(draw, batch.x, statistics)
-            if statistics.mixes_nothing and self.options.micro_batch is None:
-                # The model was still the source, so this is what test-time augmentation sees.
-                batch.ledger.keep(("logits", self.first_views), look.logits.detach(), look.seconds)
-            first_entropy = _number(marginal_entropy(look.logits.detach()))
-            if (reason := self._low_entropy(first_entropy, look.logits)) is not None:
-                return Outcome(None, reason=reason, marginal_entropy=first_entropy)
-            for step in range(self.options.steps):
-                if step > 0:
-                    look = self._look(draw, batch.x, statistics)
-                loss = self._objective(self._select(look.logits))
-                if not look.descend(loss, self._parameters, rule):
-                    return Outcome(None, reason=NOT_FINITE, marginal_entropy=first_entropy)
-            with batch.ledger.stage("predict"):
-                logits = self._answer(batch.x, look.views, statistics)
-            if seen is not None:
-                after = forward_in_chunks(self.classifier, look.views, self.options.micro_batch)
-                seen += [look.views, look.logits.detach(), after]
+        with episode(module, self._parameters), self.computing():
+            views = draw()
+            if (reason := self._agreed(batch, views)) is not None:
+                return Outcome(None, reason=reason)
+            with mixed_statistics(module, self.options.prior_strength) as statistics:
+                look = self._look(views, batch.x, statistics)
+                if statistics.mixes_nothing and self.options.micro_batch is None:
+                    # The model was still the source, so this is what test-time augmentation sees.
+                    batch.ledger.keep(("logits", self.first_views), look.logits.detach(), look.seconds)
+                first_entropy = _number(marginal_entropy(look.logits.detach()))
+                if (reason := self._low_entropy(first_entropy, look.logits)) is not None:
+                    return Outcome(None, reason=reason, marginal_entropy=first_entropy)
+                for step in range(self.options.steps):
+                    if step > 0:
+                        look = self._look(draw(), batch.x, statistics)
+                    loss = self._objective(self._select(look.logits))
+                    if not look.descend(loss, self._parameters, rule):
+                        return Outcome(None, reason=NOT_FINITE, marginal_entropy=first_entropy)
+                with batch.ledger.stage("predict"):
+                    logits = self._answer(batch.x, look.views, statistics)
+                if seen is not None:
+                    after = forward_in_chunks(self.classifier, look.views, self.options.micro_batch)
+                    seen += [look.views, look.logits.detach(), after]
         if self.options.carry_optimizer:
             self._rule = rule
+        if self._pace is not None:
+            self._pace.learn(len(views), perf_counter() - began)
         return Outcome(logits, adapted=True, marginal_entropy=first_entropy)
 
-    def _look(self, draw: DrawViews, x: Tensor, statistics: MixedStatistics) -> ViewGradient:
-        """Draw views and see what the model says of them."""
+    def _look(self, views: Tensor, x: Tensor, statistics: MixedStatistics) -> ViewGradient:
+        """See what the model says of the views."""
         self._settle_statistics(statistics, x)
-        return ViewGradient(self.classifier, draw(), self.options.micro_batch)
+        return ViewGradient(self.classifier, views, self.options.micro_batch)
 
     def _sure_already(self, batch: Batch) -> str | None:
         limit = self.options.skip_confidence
@@ -169,6 +190,18 @@ class Memo(ViewMethod[MemoOptions]):
             return None
         confidence = float(self.source_logits(batch)[0].softmax(dim=0).max())
         return f"source confidence {confidence:.3f} >= {limit}" if confidence >= limit else None
+
+    def _agreed(self, batch: Batch, views: Tensor) -> str | None:
+        count = self.options.early_views
+        if count is None:
+            return None
+        label = int(self.source_logits(batch)[0].argmax())
+        with torch.no_grad():
+            scores = self.classifier(views[:count]).softmax(dim=1)
+        confidence = float(scores[:, label].mean())
+        if confidence < self.options.early_confidence or bool((scores.argmax(dim=1) != label).any()):
+            return None
+        return f"the first {len(scores)} views agree with the source, confidence {confidence:.3f}"
 
     def _low_entropy(self, value: float | None, logits: Tensor) -> str | None:
         if self.options.threshold is None or value is None:

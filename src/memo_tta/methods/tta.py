@@ -20,7 +20,7 @@ class TTA(ViewMethod[ViewOptions]):
         views = draw()
 
         def forward() -> Tensor:
-            with episode(self.classifier.module), torch.no_grad():
+            with episode(self.classifier.module), torch.no_grad(), self.computing():
                 return forward_in_chunks(self.classifier, views, self.options.micro_batch)
 
         marginal = marginal_log_probabilities(batch.ledger.once(("logits", self.first_views), forward))

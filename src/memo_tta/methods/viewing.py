@@ -15,9 +15,11 @@ from memo_tta.methods.method import Batch, Method, Outcome
 from memo_tta.methods.options import Options, check_count
 from memo_tta.methods.prediction import Prediction
 from memo_tta.models.classifier import Classifier, Point
-from memo_tta.views import AUGMENTATIONS, Augmentation
+from memo_tta.registry import unknown_name
+from memo_tta.views import AUGMENTATIONS, Augmentation, AugMix
 
 DrawViews = Callable[[], Tensor]
+PRECISIONS = ("float32", "bf16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,12 +29,15 @@ class ViewOptions(Options):
     n_views: int = 64
     augment: str | Augmentation = "augmix"
     micro_batch: int | None = None
+    precision: str = "float32"  # or "bf16": products of matrices in bfloat16, weights and sums as they are
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("n_views", self.n_views)
         if self.micro_batch is not None:
             check_count("micro_batch", self.micro_batch)
+        if self.precision not in PRECISIONS:
+            raise unknown_name("precision", self.precision, PRECISIONS)
         if isinstance(self.augment, str):
             _ = AUGMENTATIONS[self.augment]
         elif not callable(self.augment):
@@ -49,8 +54,18 @@ class ViewMethod(Method[AnyViewOptions]):
         super().__init__(classifier, **options)
         self._augment = build_augmentation(self.options.augment, classifier)
 
+    @property
+    def n_views(self) -> int:
+        """Of the next point."""
+        return self.options.n_views
+
     def run(self, batch: Batch) -> list[Outcome]:
         return [self.run_point(batch, self._drawing(batch))]
+
+    def computing(self) -> torch.autocast:
+        """The precision that the model computes in."""
+        is_reduced = self.options.precision == "bf16"
+        return torch.autocast(self.classifier.device.type, torch.bfloat16, enabled=is_reduced)
 
     @abstractmethod
     def run_point(self, batch: Batch, draw: DrawViews) -> Outcome:
@@ -77,7 +92,7 @@ class ViewMethod(Method[AnyViewOptions]):
         """What tells the first views of a point from those that other methods draw of it."""
         options = self.options
         augment = options.augment if isinstance(options.augment, str) else id(options.augment)
-        return "views", options.seed, options.n_views, augment
+        return "views", options.seed, self.n_views, augment
 
     def _drawing(self, batch: Batch) -> DrawViews:
         """Draws new views at every call; the first ones are shared with methods that draw alike."""
@@ -100,8 +115,10 @@ class ViewMethod(Method[AnyViewOptions]):
         return draw
 
     def _draw(self, point: Point, rng: np.random.Generator) -> Tensor:
-        n = self.options.n_views
+        n = self.n_views
         image = point.whole if getattr(self._augment, "whole_image", False) else point.fitted
+        if isinstance(self._augment, AugMix) and (taken := self.classifier.preprocessing) is not None:
+            return self._augment.normalised(image, n, rng, taken.mean, taken.std, self.classifier.device)
         views = self._augment(image, n, rng)
         if not isinstance(views, Tensor) or views.ndim < 1 or len(views) != n:
             got = list(views.shape) if isinstance(views, Tensor) else type(views).__name__

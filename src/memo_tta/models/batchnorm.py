@@ -84,12 +84,8 @@ class MixedStatistics:
             mixed = [None, None]
         else:
             with torch.no_grad():
-                dims = [dim for dim in range(x.ndim) if dim != 1]
-                test_var, test_mean = torch.var_mean(x, dim=dims, correction=1)
-                mixed = [
-                    torch.lerp(test.to(train), train, self.weight)
-                    for test, train in zip((test_mean, test_var), running, strict=True)
-                ]
+                mean, var = mixed = [statistic.clone() for statistic in running]
+                torch.batch_norm_update_stats(x, mean, var, 1 - self.weight)
         layer._buffers.update(zip(STATISTICS, mixed, strict=True))
 
 

@@ -100,7 +100,7 @@ def _classifier(
 ) -> Classifier:
     if weights is not None:
         load_weights(module, weights)
-    return Classifier(module.eval(), labels=labels, **preprocessing)
+    return Classifier(module.eval(), labels=labels, channels_last=True, **preprocessing)
 
 
 def _library(name: str) -> Any:

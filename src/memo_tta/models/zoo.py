@@ -199,6 +199,7 @@ def load(spec: str, weights: str | Path | None = None, num_classes: int | None =
         module.eval(),
         labels=labels if num_classes in (None, len(labels)) else None,
         settings=entry.settings,
+        channels_last=True,
         **entry.preprocessing,
     )
 
