@@ -1,3 +1,4 @@
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +9,7 @@ from torch import nn
 
 import memo_tta as mt
 from memo_tta.errors import ConfigError, InputError, ModelError
+from tests.nets import build_classifier, pictures
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.25)
 
@@ -149,3 +151,30 @@ def test_a_module_built_under_inference_mode_is_refused():
         classifier = build()
     with pytest.raises(ModelError, match="was built under inference_mode"):
         mt.Memo(classifier)
+
+
+def norm_first():
+    net = nn.Sequential(nn.GroupNorm(1, 3), nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5))
+    return mt.Classifier(net, size=8, mean=MEAN, std=STD)
+
+
+NORMED = {"inside": partial(build_classifier, "group-norm"), "first": norm_first}
+
+
+@pytest.mark.parametrize("params", ["all", "norm", "head"])
+@pytest.mark.parametrize("place", NORMED)
+def test_channels_last_is_only_a_layout(place, params):
+    """Also where group norm's input needs no gradient, which torch does not survive in that layout."""
+    answers = []
+    for channels_last in (False, True):
+        classifier, layouts = NORMED[place](), []
+        classifier.channels_last = channels_last
+        classifier.module.register_forward_pre_hook(
+            lambda _, x, into=layouts: into.append(x[0].is_contiguous(memory_format=torch.channels_last))
+        )
+        torch.manual_seed(0)
+        for parameter in classifier.module.parameters():
+            nn.init.normal_(parameter, 0.1, 0.1)
+        answers.append(mt.Memo(classifier, n_views=4, params=params).predict(pictures(1)[0]).logits)
+        assert any(layouts) == channels_last
+    torch.testing.assert_close(*answers, rtol=1e-4, atol=1e-5)

@@ -118,10 +118,12 @@ class Classifier:
 
     def place(self, x: Tensor) -> Tensor:
         """x on the module's device, in its layout and, if it holds floats, in its precision."""
-        layout = torch.channels_last if self.channels_last and x.ndim == 4 else torch.preserve_format
         dtypes = (p.dtype for p in self.module.parameters() if p.is_floating_point())
         dtype = next(dtypes, x.dtype) if x.is_floating_point() else x.dtype
-        return x.to(self.device, dtype, memory_format=layout)
+        is_last = self.channels_last and x.ndim == 4 and _survives_channels_last(self.module)
+        return x.to(
+            self.device, dtype, memory_format=torch.channels_last if is_last else torch.preserve_format
+        )
 
     def __call__(self, x: Tensor) -> Tensor:
         """Logits [N, K] of inputs on any device; K counts the classes of the subset."""
@@ -170,6 +172,15 @@ class Classifier:
     def _check_labels(self, classes: int) -> None:
         if self.labels is not None and len(self.labels) != classes:
             raise ModelError(f"{self.name}: has {classes} classes, but {len(self.labels)} labels were given")
+
+
+def _survives_channels_last(module: nn.Module) -> bool:
+    """Torch's backward pass of group norm crashes in that layout where its input needs no gradient."""
+    if not torch.is_grad_enabled() or not any(isinstance(layer, nn.GroupNorm) for layer in module.modules()):
+        return True
+    layers = (layer for layer in module.modules() if next(layer.parameters(recurse=False), None) is not None)
+    is_first = isinstance(next(layers), nn.GroupNorm)
+    return not is_first and all(p.requires_grad for p in module.parameters())
 
 
 def _own_labels(module: nn.Module) -> Sequence[str] | None:
