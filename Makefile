@@ -10,6 +10,8 @@ install: .venv/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	# Without their dependencies: they would replace the torch that was just installed.
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps torchvision timm
+	# Compiled once, so that the first prediction does not wait for it.
+	$(BIN)/python -c 'import memo_tta.views.cutting, memo_tta.views.kernels'
 	@touch $@
 
 demo: install

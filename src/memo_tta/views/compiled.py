@@ -1,11 +1,15 @@
 """Compile loops over pixels, once per machine."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Timer
 from typing import Any
 
 import numba
 
 Function = Callable[..., Any]
+LOADING = 2.0  # seconds: what takes longer is not loaded but compiled
 
 
 def kernel(signature: str) -> Callable[[Function], Function]:
@@ -16,9 +20,22 @@ def kernel(signature: str) -> Callable[[Function], Function]:
     """
 
     def build(function: Function) -> Function:
-        try:
-            return numba.njit(signature, nogil=True, cache=True)(function)
-        except (RuntimeError, OSError):  # there is no place to keep it, or no room
-            return numba.njit(signature, nogil=True)(function)
+        with _said_if_slow():
+            try:
+                return numba.njit(signature, nogil=True, cache=True)(function)
+            except (RuntimeError, OSError):  # there is no place to keep it, or no room
+                return numba.njit(signature, nogil=True)(function)
 
     return build
+
+
+@contextmanager
+def _said_if_slow() -> Iterator[None]:
+    say = logging.getLogger("memo_tta").warning
+    timer = Timer(LOADING, say, ["compiling views for this processor, once: about 10 seconds"])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

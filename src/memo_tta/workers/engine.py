@@ -169,12 +169,14 @@ class Engine(ABC, Generic[Worker, Ticket]):
     def _hand_out(self, work: Work[Item, Any], queue: deque[Task[Item]]) -> None:
         while len(self._crew) < min(self.size, len(queue) + self._in_hand()):
             self._crew.append(Member(*self.hire()))
-        for depth in range(AHEAD):  # nobody gets a second one before all have a first
+        starting = sum(member.start is not None for member in self._crew)
+        for depth in range(AHEAD):  # nobody gets a second one before all have a first, or may have it soon
             for member in self._crew:
                 if not queue:
                     return
                 before = [task.item for task, _ in member.hands]
-                waits = depth > 0 and any(map(work.long, (queue[0].item, *before)))
+                is_bad_second = len(queue) <= starting or any(map(work.long, (queue[0].item, *before)))
+                waits = depth > 0 and is_bad_second
                 if member.start is None and len(before) == depth and not waits:
                     task = queue.popleft()
                     member.hands.append((task, self.hand(member.worker, work.function, task.item)))
