@@ -61,7 +61,7 @@ def test_work_that_kills_every_worker_ends_with_a_reason():
 
 
 def test_an_error_in_a_worker_is_the_callers():
-    with pytest.raises(InputError, match="picture 0: not an image"):
+    with pytest.raises(InputError, match=r"picture \d: not an image"):
         list(ordered_map(refuse, range(4), 2))
 
 
