@@ -70,14 +70,26 @@ def make_views(
     return mix(plan, crops, mean, std)
 
 
+def one_by_one(
+    augment: AugMix,
+    image: np.ndarray,
+    n: int,
+    rng: np.random.Generator,
+    crop: str,
+    *constants: Sequence[float],
+) -> Tensor:
+    """n views as the published code makes them: one is drawn, made and normalised before the next."""
+    views = (make_views(image, augment.plan(image, 1, rng), augment.size, crop, mean, std) for _ in range(n))
+    return torch.cat(list(views))
+
+
 def mirrored(image: Image.Image, flip: bool) -> Image.Image:
     return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else image
 
 
 def mix(plan: AugMixPlan, crops, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    centre, spread = (torch.tensor(values).view(3, 1, 1) for values in (mean, std))
-
     def to_input(image: Image.Image) -> Tensor:
+        centre, spread = (torch.tensor(values).view(3, 1, 1) for values in (mean, std))
         pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
         return pixels.float().div(255).sub_(centre).div_(spread)
 
@@ -117,8 +129,7 @@ class PaperLoop:
         self.module.load_state_dict(self.weights)
         self.module.eval()
         began = perf_counter()
-        plan = self.augment.plan(image, self.views, rng)
-        views = make_views(image, plan, self.size, "padded", HALF, HALF)
+        views = one_by_one(self.augment, image, self.views, rng, "padded", HALF, HALF)
         self.view_seconds = perf_counter() - began
         self.optimizer.zero_grad()
         marginal_entropy(self.module(views)).backward()

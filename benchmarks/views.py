@@ -13,7 +13,7 @@ from torch import Tensor
 
 from benchmarks import installed
 from benchmarks.measure import Row, interleaved, ratio
-from benchmarks.paper_style import make_views
+from benchmarks.paper_style import one_by_one
 from memo_tta.data.sample_images import load_sample
 from memo_tta.views import AugMix
 
@@ -49,8 +49,7 @@ def _compare(case: Case) -> Iterator[Row]:
 
     def published() -> Tensor:
         torch.set_num_threads(1)
-        plan = augment.plan(image, case.views, rng)
-        return make_views(image, plan, case.size, case.crop, MEAN, STD)
+        return one_by_one(augment, image, case.views, rng, case.crop, MEAN, STD)
 
     def ours() -> None:
         torch.set_num_threads(THREADS)

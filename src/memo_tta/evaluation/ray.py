@@ -12,6 +12,7 @@ from typing import Any, Self
 from memo_tta.errors import ConfigError, DataError, MemoError, MissingExtra
 from memo_tta.files import data_folder
 from memo_tta.workers import Engine, WorkerDied, default_workers
+from memo_tta.workers.allocation import keep_freed_memory
 from memo_tta.workers.engine import Item, Result
 from memo_tta.workers.processes import within_memory
 
@@ -35,6 +36,7 @@ class Actor:
 
     def __init__(self, environment: dict[str, str]):
         os.environ.update(environment)
+        keep_freed_memory()
 
     def start(self) -> None:
         """Answers when it can work."""

@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
+from memo_tta.workers.allocation import keep_freed_memory
 from memo_tta.workers.engine import Engine, Failed, Item, Result, Work, WorkerDied
 
 
@@ -114,6 +115,7 @@ def _memory_gib() -> float:
 def _begin(threads: int) -> None:
     """In a new worker, before anything that has threads is imported."""
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = str(threads)
+    keep_freed_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     warnings.simplefilter("ignore")  # what is said once is said by the parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
