@@ -76,11 +76,12 @@ def one_by_one(
     n: int,
     rng: np.random.Generator,
     crop: str,
-    *constants: Sequence[float],
+    mean: Sequence[float],
+    std: Sequence[float],
 ) -> Tensor:
     """n views as the published code makes them: one is drawn, made and normalised before the next."""
-    views = (make_views(image, augment.plan(image, 1, rng), augment.size, crop, mean, std) for _ in range(n))
-    return torch.cat(list(views))
+    plans = (augment.plan(image, 1, rng) for _ in range(n))
+    return torch.cat([make_views(image, plan, augment.size, crop, mean, std) for plan in plans])
 
 
 def mirrored(image: Image.Image, flip: bool) -> Image.Image:
