@@ -1,7 +1,7 @@
 """What the suite measured as one page, with time over B and where the time goes."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import count
@@ -55,7 +55,12 @@ class Split:
 
 def write(rows: Sequence[Row]) -> str:
     """The page, after measuring what its plots show."""
-    curves = {"the published loop": _published(), "memo-tta": _ours()}
+    curves: dict[str, dict[int, Split]] = {"the published loop": {}, "memo-tta": {}}
+    for views in BATCHES:
+        both = _published(views), _ours(views)
+        measured = [[measure() for measure in both] for _ in range(ROUNDS + 1)]
+        for curve, splits in zip(curves.values(), zip(*measured[1:], strict=True), strict=True):
+            curve[views] = _middle(splits)
     return PAGE.substitute(
         rows="\n".join(map(_row, rows)),
         over_views=_inline(over_views(curves)),
@@ -64,30 +69,28 @@ def write(rows: Sequence[Row]) -> str:
     )
 
 
-def _published() -> dict[int, Split]:
-    picture, rng, curve = image(), np.random.default_rng(0), {}
-    for views in BATCHES:
-        published, splits = loop(views), []
-        for _ in range(ROUNDS + 1):
-            began = perf_counter()
-            published.predict(picture, rng)
-            splits.append(Split(published.view_seconds, perf_counter() - began))
-        curve[views] = _middle(splits[1:])
-    return curve
+def _published(views: int) -> Callable[[], Split]:
+    published, picture, rng = loop(views), image(), np.random.default_rng(0)
+
+    def measure() -> Split:
+        began = perf_counter()
+        published.predict(picture, rng)
+        return Split(published.view_seconds, perf_counter() - began)
+
+    return measure
 
 
-def _ours() -> dict[int, Split]:
-    curve, ids = {}, count()
-    for views in BATCHES:
-        robust, splits = ours(views), []
-        for _ in range(ROUNDS + 1):
-            ledger = Ledger()
-            ledger.open()
-            robust.predict_points([robust.classifier.point(image())], [next(ids)], ledger)
-            cost = ledger.close()
-            splits.append(Split(cost.views, cost.total))
-        curve[views] = _middle(splits[1:])
-    return curve
+def _ours(views: int) -> Callable[[], Split]:
+    robust, picture, ids = ours(views), image(), count()
+
+    def measure() -> Split:
+        ledger = Ledger()
+        ledger.open()
+        robust.predict_points([robust.classifier.point(picture)], [next(ids)], ledger)
+        cost = ledger.close()
+        return Split(cost.views, cost.total)
+
+    return measure
 
 
 def _middle(splits: Sequence[Split]) -> Split:
@@ -107,7 +110,7 @@ def over_views(curves: dict[str, dict[int, Split]]) -> bytes:
 
 
 def where(splits: dict[str, Split]) -> bytes:
-    with drawing(6.4, 1.6) as result:
+    with drawing(6.4, 1.8) as result:
         axes = result.figure.subplots()
         names = list(splits)
         views = [1000 * split.views for split in splits.values()]
@@ -115,7 +118,7 @@ def where(splits: dict[str, Split]) -> bytes:
         axes.barh(names, rest, color=BLUE, label="the network, update, prediction")
         axes.barh(names, views, left=rest, color=LINES[1], label="views")
         axes.set(xlabel="ms a point")
-        axes.legend()
+        axes.legend(ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
     return result.svg
 
 
