@@ -12,6 +12,7 @@ from PIL import Image
 from memo_tta.errors import ConfigError, ModelError
 from memo_tta.service.app import build_app
 from memo_tta.service.served import Served
+from memo_tta.workers.allocation import keep_freed_memory
 
 BACKLOG = 512
 MAX_CONNECTIONS = 1000
@@ -48,6 +49,7 @@ def run(served: Served, listener: socket.socket) -> None:
 
     It also ends, with what was accepted done, when a replica cannot be built: it would never be ready again.
     """
+    keep_freed_memory()
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # such images are refused
     app = build_app(served)
     server, failures = uvicorn.Server(configuration(served, app)), list[Exception]()
