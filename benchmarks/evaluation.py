@@ -60,7 +60,7 @@ def _sweep(job: partial[Job]) -> Row:
 
 def _workers(job: partial[Job]) -> Iterator[Row]:
     memo = job(methods=("memo",))
-    two = _by_workers(memo, 2)
+    two = by_workers(memo, 2)
     one, threads = (_in_this_process(memo, count) for count in (1, default_workers()))
     rates = " / ".join(f"{WORKER_POINTS / seconds:.1f}" for seconds in (two, one, threads))
     detail = f"ResNet-26, B = 32: {rates} points/s (2 workers / 1 / 1 process with all threads)"
@@ -72,7 +72,7 @@ def _units() -> Iterator[Unit]:
     return (Unit(0, ("memo",), range(start, start + POINTS)) for start in range(0, WORKER_POINTS, POINTS))
 
 
-def _by_workers(job: Job, workers: int) -> float:
+def by_workers(job: Job, workers: int) -> float:
     """Seconds for all units, by workers that are warm."""
     warm_up = [Unit(0, ("memo",), range(1))] * 2 * workers
     results = ordered_map(partial(run_unit, job, None, "cpu"), [*warm_up, *_units()], workers)

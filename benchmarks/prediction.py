@@ -13,16 +13,14 @@ import torch
 from safetensors.torch import save_file
 
 import memo_tta as mt
+from benchmarks import evaluation
 from benchmarks.measure import Row, interleaved, ratio
 from benchmarks.paper_style import PaperLoop
 from memo_tta.data.sample_images import load_sample
-from memo_tta.evaluation.evaluate import run_unit
-from memo_tta.evaluation.job import Job, Unit
+from memo_tta.evaluation.job import Job
 from memo_tta.models.resnet_cifar import ResNet26
-from memo_tta.workers import ordered_map
 
 THREADS, ROUNDS, VIEWS, LR = 2, 25, 32, 0.005
-POINTS, BLOCK = 160, 8
 BATCHES = (4, 8, 16, 32, 64, 128)
 LOOP_BAR, WORKERS_BAR, LINE_BAR = 1 / 1.5, 1 / 2.2, 1.1
 
@@ -78,10 +76,11 @@ def _against_the_loop() -> Row:
 def _workers() -> Row:
     """Both before and after the workers' turn: what else the machine does changes slowly."""
     published, picture, rng = loop(VIEWS), image(), np.random.default_rng(0)
+    points = evaluation.WORKER_POINTS
 
     def loop_seconds() -> float:
         began = perf_counter()
-        for _ in range(POINTS // 4):
+        for _ in range(points // 4):
             published.predict(picture, rng)
         return 4 * (perf_counter() - began)
 
@@ -89,7 +88,7 @@ def _workers() -> Row:
     before = loop_seconds()
     workers = _worker_seconds()
     baseline = (before + loop_seconds()) / 2
-    rates = f"{POINTS / workers:.1f} / {POINTS / baseline:.1f} points/s"
+    rates = f"{points / workers:.1f} / {points / baseline:.1f} points/s"
     detail = f"ResNet-26, B = {VIEWS}, 2 workers / {THREADS} threads: {rates}"
     return Row("time of memo evaluate / the published loop", workers / baseline, WORKERS_BAR, "x", detail)
 
@@ -100,15 +99,7 @@ def _worker_seconds() -> float:
         torch.manual_seed(0)
         save_file(ResNet26().state_dict(), weights)
         job = Job(data=("sample",), model="resnet26", weights=str(weights), methods=("memo",))
-        warm_up = [Unit(0, ("memo",), range(1))] * 4
-        units = [Unit(0, ("memo",), range(start, start + BLOCK)) for start in range(0, POINTS, BLOCK)]
-        results = ordered_map(partial(run_unit, job, None, "cpu"), [*warm_up, *units], 2)
-        for _ in warm_up:
-            next(results)
-        began = perf_counter()
-        for _ in results:
-            pass
-        return perf_counter() - began
+        return evaluation.by_workers(job, 2)
 
 
 def _over_views() -> Row:

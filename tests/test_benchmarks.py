@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import adaptation, installed, load, memory, page, prediction, startup, views
+from benchmarks import adaptation, evaluation, installed, load, memory, page, prediction, startup, views
 from benchmarks.measure import Row, interleaved
 from memo_tta.cli import main
 from memo_tta.models.resnet_cifar import ResNet26
@@ -26,8 +26,10 @@ def test_a_part_prints_what_it_measured(part, capsys, monkeypatch):
 @pytest.fixture
 def few(monkeypatch):
     """Of everything, so that only the way is tested."""
-    for name, value in {"ROUNDS": 1, "POINTS": 4, "BLOCK": 2, "VIEWS": 2, "BATCHES": (2, 3)}.items():
+    for name, value in {"ROUNDS": 1, "VIEWS": 2, "BATCHES": (2, 3)}.items():
         monkeypatch.setattr(prediction, name, value)
+    for name, value in {"WORKER_POINTS": 4, "POINTS": 2}.items():
+        monkeypatch.setattr(evaluation, name, value)
     for name, value in {"ROUNDS": 1, "BATCHES": (2, 3), "SHOWN": 2}.items():
         monkeypatch.setattr(page, name, value)
 
