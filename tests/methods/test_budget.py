@@ -55,7 +55,7 @@ def test_one_view_that_says_otherwise_is_enough_to_adapt(classifier, image):
 
 def test_a_budget_is_a_preset_that_single_options_overrule(classifier):
     fast = mt.Memo(classifier, budget="fast").options
-    assert (fast.skip_confidence, fast.early_views, fast.early_confidence) == (0.97, 4, 0.9)
+    assert (fast.skip_confidence, fast.early_views, fast.early_confidence) == (0.98, 4, 0.95)
     assert mt.Memo(classifier, budget="fast", skip_confidence=0.5).options.skip_confidence == 0.5
     assert mt.Memo(classifier).options.skip_confidence is None
     with pytest.raises(ConfigError, match=r"budget.*full"):

@@ -11,7 +11,7 @@ BUDGETS: Registry[dict[str, Any]] = Registry(
     "budget",
     {
         "full": {},
-        "fast": {"skip_confidence": 0.97, "early_views": 4, "early_confidence": 0.9},
+        "fast": {"skip_confidence": 0.98, "early_views": 4, "early_confidence": 0.95},
     },
 )
 FIRST_VIEWS = 4
