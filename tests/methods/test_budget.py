@@ -9,6 +9,7 @@ import memo_tta as mt
 from memo_tta.errors import ConfigError
 from memo_tta.methods import memo
 from memo_tta.methods.budget import Pace
+from memo_tta.methods.ledger import Ledger
 from tests.nets import build_classifier, pictures
 
 
@@ -58,6 +59,7 @@ def test_a_budget_is_a_preset_that_single_options_overrule(classifier):
     assert (fast.skip_confidence, fast.early_views, fast.early_confidence) == (0.98, 4, 0.95)
     assert mt.Memo(classifier, budget="fast", skip_confidence=0.5).options.skip_confidence == 0.5
     assert mt.Memo(classifier).options.skip_confidence is None
+    assert mt.Memo(build_classifier("group-norm", budget="fast")).options.early_views == 4
     with pytest.raises(ConfigError, match=r"budget.*full"):
         mt.Memo(classifier, budget="fats")
 
@@ -107,6 +109,15 @@ def test_bf16_answers_nearly_the_same_and_leaves_the_weights_alone(classifier, i
     assert 0 < difference < 0.02  # eight bits of mantissa
     pairs = zip(before, classifier.module.parameters(), strict=True)
     assert all(p.dtype == torch.float32 and torch.equal(b, p) for b, p in pairs)
+
+
+def test_methods_of_other_precision_share_no_answers(classifier, image):
+    reduced = mt.Memo(classifier, n_views=4, precision="bf16", prior_strength=None)
+    tta = mt.methods.METHODS["tta"](classifier, n_views=4)
+    ledger, point = Ledger(), classifier.point(image)
+    reduced.predict_points([point], [0], ledger)
+    (shared,) = tta.predict_points([point], [0], ledger)
+    assert torch.equal(shared.logits, tta.predict(image, sample_id=0).logits)
 
 
 def test_a_compiled_module_is_a_module(classifier, image):

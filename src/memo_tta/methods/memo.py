@@ -101,7 +101,8 @@ class Memo(ViewMethod[MemoOptions]):
         for name in classifier.settings:
             if name not in self.from_settings:
                 raise unknown_name("setting of the classifier", name, self.from_settings)
-        super().__init__(classifier, **{**BUDGETS[options.get("budget", "full")], **options})
+        budget = options.get("budget", classifier.settings.get("budget", "full"))
+        super().__init__(classifier, **{**BUDGETS[budget], **options})
         if options.get("prior_strength") is not None:
             warn_without_layers(classifier)
         objective = self.options.objective
@@ -149,10 +150,11 @@ class Memo(ViewMethod[MemoOptions]):
         if (reason := self._sure_already(batch)) is not None:
             return Outcome(None, reason=reason)
         began = perf_counter()
+        label = None if self.options.early_views is None else int(self.source_logits(batch)[0].argmax())
         module, rule = self.classifier.module, self._rule.copy()
         with episode(module, self._parameters), self.computing():
             views = draw()
-            if (reason := self._agreed(batch, views)) is not None:
+            if (reason := self._agreed(label, views)) is not None:
                 return Outcome(None, reason=reason)
             with mixed_statistics(module, self.options.prior_strength) as statistics:
                 look = self._look(views, batch.x, statistics)
@@ -191,13 +193,12 @@ class Memo(ViewMethod[MemoOptions]):
         confidence = float(self.source_logits(batch)[0].softmax(dim=0).max())
         return f"source confidence {confidence:.3f} >= {limit}" if confidence >= limit else None
 
-    def _agreed(self, batch: Batch, views: Tensor) -> str | None:
-        count = self.options.early_views
-        if count is None:
+    def _agreed(self, label: int | None, views: Tensor) -> str | None:
+        """Whether the first views say what the source says, if that is asked."""
+        if label is None:
             return None
-        label = int(self.source_logits(batch)[0].argmax())
         with torch.no_grad():
-            scores = self.classifier(views[:count]).softmax(dim=1)
+            scores = self.classifier(views[: self.options.early_views]).softmax(dim=1)
         confidence = float(scores[:, label].mean())
         if confidence < self.options.early_confidence or bool((scores.argmax(dim=1) != label).any()):
             return None

@@ -89,10 +89,10 @@ class ViewMethod(Method[AnyViewOptions]):
 
     @property
     def first_views(self) -> Hashable:
-        """What tells the first views of a point from those that other methods draw of it."""
+        """What tells the first views of a point, and what is computed from them, from other methods'."""
         options = self.options
         augment = options.augment if isinstance(options.augment, str) else id(options.augment)
-        return "views", options.seed, self.n_views, augment
+        return "views", options.seed, self.n_views, augment, options.precision
 
     def _drawing(self, batch: Batch) -> DrawViews:
         """Draws new views at every call; the first ones are shared with methods that draw alike."""
