@@ -1,4 +1,4 @@
-"""The paper's experiments, as runs that resume: python -m benchmarks.reproduce --help."""
+"""The paper's experiments, as commands that resume: python -m benchmarks.reproduce --help."""
 
 import subprocess
 import sys
@@ -8,51 +8,85 @@ from pathlib import Path
 
 import click
 
-CORRUPTED = ("--severities", "1,3,5", "--limit", "500")  # of the 15 test corruptions
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
-PICTURES = ("gaussian_noise,motion_blur,contrast,jpeg_compression", "3,5")
+NETWORKS = ("efficientnet_lite0", "mobilenet_v2")  # with real ImageNet weights
+PICTURE_METHODS = "source,tta,bn1,memo,tent-bs1"
+PICTURE_VIEWS = "16"
+PICTURE_SHIFTS = ("gaussian_noise,motion_blur,contrast,jpeg_compression", "3,5")
 
 
 @dataclass(frozen=True)
-class Run:
-    """A folder under the one of all runs, and the words of `memo evaluate` that fill it."""
+class Step:
+    """A command of `memo`, and what it fills: a folder of records, or a file."""
 
     name: str
     words: tuple[str, ...]
 
     def command(self, out: Path) -> list[str]:
-        return ["memo", "evaluate", *self.words, "--out", str(out / self.name)]
+        return ["memo", *self.words, "--out", str(out / self.name)]
 
 
-def on_cifar(name: str, weights: Path | None) -> Iterator[Run]:
-    """CIFAR-10 and -C, the ablations, and error over B."""
-    model = ("cifar10", "--model", "resnet26", *(("--weights", str(weights)) if weights else ()))
-    yield Run(f"{name}/cifar10", (*model, "--methods", "source,tta,memo"))
-    yield Run(f"{name}/cifar10-c", (*model, *CORRUPTED, "--methods", "source,tta,memo"))
-    yield Run(f"{name}/standard", (*model, "--methods", "source,memo", "--option", "augment=standard"))
-    for batch in BATCHES:
-        words = ("--methods", "source,tta,memo", "--option", f"n_views={batch}", "--limit", "500")
-        yield Run(f"{name}/b{batch}", (*model, *words))
-    yield Run(f"{name}/objectives", (*model, "--methods", "memo-pce,memo-ce"))
+@dataclass(frozen=True)
+class Cifar:
+    """What is asked of one ResNet-26."""
+
+    name: str
+    weights: Path | None
+
+    def evaluate(self, run: str, methods: str, *words: str) -> Step:
+        given = () if self.weights is None else ("--weights", str(self.weights))
+        model = ("evaluate", "cifar10", "--model", "resnet26", *given)
+        return Step(f"{self.name}/{run}", (*model, "--methods", methods, *words))
+
+    def clean(self) -> Step:
+        return self.evaluate("cifar10", "source,tta,memo")
+
+    def corrupted(self) -> Step:
+        return self.evaluate("cifar10-c", "source,tta,memo", "--severities", "1,3,5", "--limit", "500")
+
+    def ablations(self) -> Iterator[Step]:
+        yield self.evaluate("objectives", "source,memo-pce,memo-ce")
+        yield self.evaluate("standard", "source,memo", "--option", "augment=standard")
+
+    def views(self) -> Iterator[Step]:
+        for batch in BATCHES:
+            words = ("--option", f"n_views={batch}", "--limit", "500")
+            yield self.evaluate(f"b{batch}", "source,tta,memo", *words)
 
 
-def on_pictures(pictures: Path) -> Iterator[Run]:
-    """Models with real ImageNet weights, on clean and corrupted pictures."""
-    corruptions, severities = PICTURES
-    for model in ("efficientnet_lite0", "mobilenet_v2"):
-        words = (
-            str(pictures),
-            "--model",
-            model,
-            "--methods",
-            "source,tta,bn1,memo,tent-bs1",
-            "--limit",
-            "100",
-        )
-        options = ("--option", "n_views=16")
-        yield Run(f"{model}/clean", (*words, *options))
-        made = ("--corruptions", corruptions, "--severities", severities)
-        yield Run(f"{model}/corrupted", (*words, *options, *made))
+def on_pictures(network: str, pictures: Path, out: Path) -> Iterator[Step]:
+    """Options from the validation corruptions, then clean and corrupted pictures."""
+    tuned = Step(
+        f"{network}/memo.toml",
+        ("tune", str(pictures), "--model", network, "--limit", "20", "--n-views", PICTURE_VIEWS),
+    )
+    yield tuned
+    words = ("evaluate", str(pictures), "--model", network, "--methods", PICTURE_METHODS)
+    words += ("--config", str(out / tuned.name), "--option", f"n_views={PICTURE_VIEWS}", "--limit", "100")
+    yield Step(f"{network}/clean", words)
+    corruptions, levels = PICTURE_SHIFTS
+    yield Step(f"{network}/corrupted", (*words, "--corruptions", corruptions, "--severities", levels))
+
+
+def steps(out: Path, authors: Path | None, pictures: Path | None) -> Iterator[Step]:
+    """What decides most comes first: all of it takes hours."""
+    shipped = Cifar("shipped", None)
+    published = [] if authors is None else [Cifar("authors", authors)]
+    for cifar in published:
+        yield cifar.clean()
+        yield cifar.corrupted()
+        yield from cifar.views()
+    yield shipped.clean()
+    if pictures is not None:
+        for network in NETWORKS:
+            yield from on_pictures(network, pictures, out)
+    for cifar in published:
+        yield from cifar.ablations()
+    joint = ("evaluate", "cifar10", "--model", "resnet26-joint", "--methods", "source,ttt")
+    yield Step("shipped/ttt", joint)
+    yield shipped.corrupted()
+    yield from shipped.ablations()
+    yield from shipped.views()
 
 
 @click.command(help=__doc__)
@@ -60,14 +94,8 @@ def on_pictures(pictures: Path) -> Iterator[Run]:
 @click.option("--authors", type=click.Path(exists=True, path_type=Path), help="The authors' ResNet-26.")
 @click.option("--pictures", type=click.Path(exists=True, path_type=Path), help="Folder per ImageNet class.")
 def main(out: Path, authors: Path | None, pictures: Path | None) -> None:
-    runs = [
-        *(on_cifar("authors", authors) if authors else ()),
-        *on_cifar("shipped", None),
-        Run("shipped/ttt", ("cifar10", "--model", "resnet26-joint", "--methods", "source,ttt")),
-        *(on_pictures(pictures) if pictures else ()),
-    ]
-    for run in runs:
-        command = run.command(out)
+    for step in steps(out, authors, pictures):
+        command = step.command(out)
         click.echo(" ".join(command))
         if code := subprocess.run([sys.executable, "-m", "memo_tta", *command[1:]]).returncode:
             raise click.exceptions.Exit(code)

@@ -22,12 +22,13 @@ STRONG = {"lr": 0.05}  # for the methods that adapt weights
 ADAPTS_NOTHING = {"source", "tta"}
 NEEDS_NORM = {"tent", "tent-episodic", "tent-bs1"}
 MIXES_ONLY = {"bn", "bn1"}
+CONTINUAL = {"memo-never": {"reset": "never"}, "memo-anchor": {"reset": "anchor"}}  # no names of their own
 
 PAIRS = [
     (m, n)
-    for m in METHODS
+    for m in [*METHODS, *CONTINUAL]
     for n in NETS
-    if (m == "ttt") == (n == "rotation") and not (m in NEEDS_NORM and n == "no-norm")
+    if (m == "ttt") == (n == "rotation") and not (m in NEEDS_NORM | {"memo-anchor"} and n == "no-norm")
 ]
 pairs = pytest.mark.parametrize(("method", "net"), PAIRS)
 updating_pairs = pytest.mark.parametrize(
@@ -36,6 +37,8 @@ updating_pairs = pytest.mark.parametrize(
 
 
 def build(method: str, classifier: mt.Classifier, **options):
+    options = {**CONTINUAL.get(method, {}), **options}
+    method = "memo" if method in CONTINUAL else method
     names = METHODS[method].options.__dataclass_fields__
     for few in (FEW, STRONG):
         options = {**{k: v for k, v in few.items() if k in names}, **options}
@@ -174,7 +177,8 @@ def test_same_seed_same_answer_whatever_came_before(method, net):
     assert torch.equal(robust.predict(first).logits, fresh.logits)
 
 
-EPISODIC_POINTS = [(m, n) for m, n in PAIRS if m not in ("bn", "tent", "tent-episodic", "tent-all")]
+NOT_ALONE = {"bn", "tent", "tent-episodic", "tent-all", *CONTINUAL}
+EPISODIC_POINTS = [(m, n) for m, n in PAIRS if m not in NOT_ALONE]
 
 
 @pytest.mark.parametrize(("method", "net"), EPISODIC_POINTS)

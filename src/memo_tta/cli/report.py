@@ -12,13 +12,15 @@ from rich.console import Console
 @click.option("--csv", type=click.Path(path_type=Path), help="Write a row per point and method here.")
 @click.option("--parquet", type=click.Path(path_type=Path), help="The same as a Parquet file.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write one self-contained page here.")
-def report(runs: Sequence[Path], csv: Path | None, parquet: Path | None, html: Path | None) -> None:
+@click.option("--markdown", type=click.Path(path_type=Path), help="Write the tables as Markdown here.")
+def report(
+    runs: Sequence[Path], csv: Path | None, parquet: Path | None, html: Path | None, markdown: Path | None
+) -> None:
     """Show what the methods did in the folders RUNS of `memo evaluate`.
 
     Errors come with their 95 % interval, differences are point by point: helped, hurt, and McNemar's
     exact p. Several runs stand one below the other.
     """
-    from memo_tta.files import whole_file
     from memo_tta.report.export import write_csv, write_parquet
     from memo_tta.report.run import open_run
     from memo_tta.report.run_table import print_runs
@@ -34,7 +36,16 @@ def report(runs: Sequence[Path], csv: Path | None, parquet: Path | None, html: P
     if html is not None:
         from memo_tta.report.page import run_page
 
-        page = run_page(opened)
-        with whole_file(html) as part:
-            part.write_text(page, "utf-8")
-        click.echo(f"wrote {html}")
+        _write(html, run_page(opened))
+    if markdown is not None:
+        from memo_tta.report.markdown import run_markdown
+
+        _write(markdown, "\n".join(map(run_markdown, opened)))
+
+
+def _write(file: Path, text: str) -> None:
+    from memo_tta.files import whole_file
+
+    with whole_file(file) as part:
+        part.write_text(text, "utf-8")
+    click.echo(f"wrote {file}")

@@ -13,6 +13,7 @@ from memo_tta.errors import ConfigError
 from memo_tta.image import ImageLike
 from memo_tta.methods.bn import warn_without_layers
 from memo_tta.methods.budget import BUDGETS, Pace
+from memo_tta.methods.continual import Carried, Collapse
 from memo_tta.methods.episode import episode
 from memo_tta.methods.gradient import NOT_FINITE, ViewGradient, forward_in_chunks
 from memo_tta.methods.ledger import Ledger
@@ -21,7 +22,7 @@ from memo_tta.methods.options import UpdateOptions, check_above_zero, check_coun
 from memo_tta.methods.parameters import choose_parameters
 from memo_tta.methods.prediction import Prediction
 from memo_tta.methods.viewing import DrawViews, ViewMethod, ViewOptions
-from memo_tta.models.batchnorm import MixedStatistics, mixed_statistics
+from memo_tta.models.batchnorm import MixedStatistics, mixed_statistics, norm_layers
 from memo_tta.models.classifier import Classifier, Point
 from memo_tta.objectives import (
     OBJECTIVES,
@@ -34,6 +35,7 @@ from memo_tta.registry import unknown_name
 from memo_tta.seeding import SampleId
 
 PREDICT = ("point", "marginal")
+RESETS = ("always", "never", "anchor")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +52,8 @@ class MemoOptions(UpdateOptions, ViewOptions):
     select: float | None = None  # adapt on this share of the views, those of lowest entropy
     predict: str = "point"  # with the adapted model: of the point itself, or averaged over the views
     carry_optimizer: bool = False  # let moments leak from point to point, as the authors' script does
+    reset: str = "always"  # or weights live on: "never" reset, or those of norm layers tied by an "anchor"
+    pull: float = 0.01  # of the anchor: so far back to the source after every point
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,6 +72,9 @@ class MemoOptions(UpdateOptions, ViewOptions):
             check_share("select", self.select, "(0, 1]", self.select != 0)
         if self.predict not in PREDICT:
             raise unknown_name("predict", self.predict, PREDICT)
+        if self.reset not in RESETS:
+            raise unknown_name("reset", self.reset, RESETS)
+        check_share("pull", self.pull, "(0, 1]", self.pull != 0)
         if self.objective == "pairwise_cross_entropy" and self.selected(self.n_views) < 2:
             raise ConfigError(
                 "objective: pairwise_cross_entropy compares views, so n_views and select must leave 2 or more"
@@ -91,7 +98,8 @@ class Explanation:
 class Memo(ViewMethod[MemoOptions]):
     """Adapts to one point, predicts, and leaves the model as it was.
 
-    Its options are the fields of `MemoOptions`; they default to the classifier's settings.
+    Its options are the fields of `MemoOptions`; they default to the classifier's settings. Unless `reset`
+    is "always", it goes on from what it learnt; the adapted weights are kept here.
     """
 
     options_type = MemoOptions
@@ -110,18 +118,35 @@ class Memo(ViewMethod[MemoOptions]):
         self._parameters = choose_parameters(classifier.module, self.options.params)
         seconds = self.options.budget_seconds
         self._pace = None if seconds is None else Pace(seconds, self.options.n_views)
+        self._carried = self._carrying()
         self.reset()
 
     @property
     def online(self) -> bool:
-        return self.options.carry_optimizer
+        return self.options.carry_optimizer or self._carried is not None
 
     @property
     def n_views(self) -> int:
         return super().n_views if self._pace is None else self._pace.views
 
     def reset(self) -> None:
-        self._rule = self.options.update_rule()
+        self._rule, self._collapse = self.options.update_rule(), Collapse()
+        if self._carried is not None:
+            self._carried.forget()
+
+    def _carrying(self) -> Carried | None:
+        if self.options.reset != "anchor":
+            return Carried(self._parameters) if self.options.reset == "never" else None
+        norms = {
+            id(p) for layer in norm_layers(self.classifier.module) for p in layer.parameters(recurse=False)
+        }
+        carried = [p for p in self._parameters if id(p) in norms]
+        if not carried:
+            raise ConfigError(
+                "reset: 'anchor' carries the parameters of norm layers, and none of those is adapted "
+                f"(params={self.options.params!r}): use 'always', or other params"
+            )
+        return Carried(carried, self.options.pull)
 
     def explain(
         self,
@@ -153,12 +178,14 @@ class Memo(ViewMethod[MemoOptions]):
         label = None if self.options.early_views is None else int(self.source_logits(batch)[0].argmax())
         module, rule = self.classifier.module, self._rule.copy()
         with episode(module, self._parameters), self.computing():
+            if self._carried is not None:
+                self._carried.put()
             views = draw()
             if (reason := self._agreed(label, views)) is not None:
                 return Outcome(None, reason=reason)
             with mixed_statistics(module, self.options.prior_strength) as statistics:
                 look = self._look(views, batch.x, statistics)
-                if statistics.mixes_nothing and self.options.micro_batch is None:
+                if statistics.mixes_nothing and self.options.micro_batch is None and self._carried is None:
                     # The model was still the source, so this is what test-time augmentation sees.
                     batch.ledger.keep(("logits", self.first_views), look.logits.detach(), look.seconds)
                 first_entropy = _number(marginal_entropy(look.logits.detach()))
@@ -175,11 +202,22 @@ class Memo(ViewMethod[MemoOptions]):
                 if seen is not None:
                     after = forward_in_chunks(self.classifier, look.views, self.options.micro_batch)
                     seen += [look.views, look.logits.detach(), after]
+            kept = None if self._carried is None else self._carried.taken()
+        if kept is not None:
+            self._carry_on(kept, logits, batch)
         if self.options.carry_optimizer:
             self._rule = rule
         if self._pace is not None:
             self._pace.learn(len(views), perf_counter() - began)
         return Outcome(logits, adapted=True, marginal_entropy=first_entropy)
+
+    def _carry_on(self, kept: list[Tensor], logits: Tensor, batch: Batch) -> None:
+        """From what this point taught, or, if that was too much of one label, from the source again."""
+        assert self._carried is not None
+        if self.options.reset == "anchor" and self._collapse.seen(logits, self.source_logits(batch)[0]):
+            self.reset()
+        else:
+            self._carried.keep(kept)
 
     def _look(self, views: Tensor, x: Tensor, statistics: MixedStatistics) -> ViewGradient:
         """See what the model says of the views."""

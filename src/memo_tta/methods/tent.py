@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from memo_tta.methods.continual import Carried
 from memo_tta.methods.episode import episode
-from memo_tta.methods.gradient import NOT_FINITE, ViewGradient, all_finite
+from memo_tta.methods.gradient import NOT_FINITE, ViewGradient
 from memo_tta.methods.method import Batch, Method, Outcome
 from memo_tta.methods.options import UpdateOptions, check_count
 from memo_tta.methods.parameters import ParameterChoice, choose_parameters
@@ -55,7 +56,7 @@ class Tent(Method[TentOptions]):
 
     def reset(self) -> None:
         self._rule = self.options.update_rule()
-        self._weights: list[Tensor] | None = None  # those of the module, until the first batch
+        self._carried = Carried(self._parameters)
 
     def run(self, batch: Batch) -> list[Outcome]:
         module, x, rule = self.classifier.module, batch.x, self._rule.copy()
@@ -64,9 +65,7 @@ class Tent(Method[TentOptions]):
             episode(module, self._parameters),
             mixed_statistics(module, self.options.prior_strength, len(batch.points)),
         ):
-            if self._weights is not None:
-                for parameter, weight in zip(self._parameters, self._weights, strict=True):
-                    parameter.data.copy_(weight)
+            self._carried.put()
             rows: list[Tensor] = []
             for _ in range(self.options.steps):
                 gradient = ViewGradient(self.classifier, x, micro_batch=None)
@@ -76,8 +75,9 @@ class Tent(Method[TentOptions]):
             if not self.online:
                 with torch.no_grad():
                     return [Outcome(row, adapted=True) for row in self.classifier(x)]
-            weights = [p.detach().clone() for p in self._parameters]
-        if not all_finite(weights):
+            kept = self._carried.taken()
+        if kept is None:
             return refused
-        self._rule, self._weights = rule, weights
+        self._rule = rule
+        self._carried.keep(kept)
         return [Outcome(row, adapted=True) for row in rows]

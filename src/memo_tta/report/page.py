@@ -9,6 +9,7 @@ from string import Template
 
 from memo_tta.evaluation.analysis import Block, Row, calibration
 from memo_tta.report import written
+from memo_tta.report.effort import effort_over_views
 from memo_tta.report.examples import examples
 from memo_tta.report.html import Figure
 from memo_tta.report.page_tables import (
@@ -19,7 +20,7 @@ from memo_tta.report.page_tables import (
     main_table,
     paper_table,
 )
-from memo_tta.report.plots import Effort, changes_plot, effort_plot, reliability_plot
+from memo_tta.report.plots import changes_plot, reliability_plot
 from memo_tta.report.run import Run
 
 NAMES_IN_TITLE = 3
@@ -148,22 +149,9 @@ def _panels(figures: Sequence[Figure]) -> str:
 
 
 def _effort(runs: Sequence[Run]) -> str:
-    """The paper's figure 3, where runs differ in the number of views."""
-    lines: dict[str, dict[int, Effort]] = {}
-    baselines: dict[str, float] = {}
-    for run in runs:
-        for block, table in run.tables:
-            for row in table:
-                views, name = run.n_views(row.method), f"{run.name(block)}: {row.method}"
-                if views is not None:
-                    lines.setdefault(name, {})[views] = Effort(views, row.seconds, 100 * row.error)
-                elif row.method == "source":
-                    baselines[name] = 100 * row.error
-    varied = {name: [line[views] for views in sorted(line)] for name, line in lines.items() if len(line) > 1}
-    if not varied:
-        return ""
+    plot = effort_over_views(runs)
     about = "Each point is a run with so many views: more views cost more time. Down and left is better."
-    return _section("Error against time", about, _plot(effort_plot(varied, baselines.items()), about))
+    return _section("Error against time", about, _plot(plot, about)) if plot else ""
 
 
 def _reproduce(runs: Sequence[Run]) -> str:

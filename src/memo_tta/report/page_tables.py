@@ -10,7 +10,7 @@ from memo_tta.data.corruptions.severity import CORRUPTIONS
 from memo_tta.evaluation.analysis import Block, Row, Shift, differences, errors_by_class
 from memo_tta.evaluation.statistics import Paired
 from memo_tta.report import written
-from memo_tta.report.paper import published
+from memo_tta.report.beside import beside_paper
 from memo_tta.report.run import Run
 from memo_tta.report.run_table import TITLES
 
@@ -64,26 +64,17 @@ def _change_cell(change: Paired | None) -> str:
 
 def paper_table(run: Run, block: Block, rows: Sequence[Row]) -> str:
     """Ours beside the paper's, where the setting is the paper's; else nothing."""
-    if run.job is None or {"cifar10-train", "cifar10.1-v4"} & set(run.job.data):
-        return ""
-    found: dict[str, tuple[float, float]] = {}
-    for row in rows:
-        theirs = published(
-            run.job.model, block.dataset, set(block.parts), row.method, run.unusual_options(row.method)
-        )
-        ours = 100 * row.error if row.mce is None else row.mce
-        if theirs is not None:
-            found[row.method] = ours, theirs
+    found = beside_paper(run, block, rows)
     if not found:
         return ""
     unit = "error %" if all(row.mce is None for row in rows) else "mCE"
     titles = ["method", f"{unit}, here", f"{unit}, paper", "to source, here", "to source, paper"]
     body = []
-    for method, pair in found.items():
-        cells = [_cell(f"{value:.1f}") for value in pair]
-        if method != "source" and "source" in found:
-            cells += [_points_cell(value - base) for value, base in zip(pair, found["source"], strict=True)]
-        body.append(f"<tr><th>{escape(method)}</th>{''.join(cells)}</tr>")
+    for beside in found:
+        cells = [_cell(f"{value:.1f}") for value in (beside.ours, beside.theirs)]
+        changes = (beside.change, beside.their_change)
+        cells += [_points_cell(change) for change in changes if change is not None]
+        body.append(f"<tr><th>{escape(beside.row.method)}</th>{''.join(cells)}</tr>")
     return _table(titles, body)
 
 

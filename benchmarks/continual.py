@@ -1,0 +1,97 @@
+"""MEMO that never forgets, with and without an anchor, on a stream of mixed corruptions.
+
+python -m benchmarks.continual --help
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import numpy as np
+
+from memo_tta.data.catalog import load_parts
+from memo_tta.data.corruptions.severity import SEVERITIES, TEST
+from memo_tta.evaluation.analysis import Answers, mean_error
+from memo_tta.files import whole_file
+from memo_tta.report import written
+from memo_tta.report.plots import BLUE, GREEN, GREY, RED, drawing
+from memo_tta.report.run import open_run
+
+WINDOW = 500  # points, in which no label should have most of the answers
+SEED = 11
+METHODS = {"always": "source,memo", "never": "memo", "anchor": "memo"}  # by `reset`
+NAMES = {"source": ("source", GREY), "always": ("reset after every point", BLUE)}
+NAMES |= {"never": ("never reset", RED), "anchor": ("anchored", GREEN)}
+
+
+def write_stream(file: Path, points: int, corruptions: tuple[str, ...] = TEST) -> None:
+    """Test images of CIFAR-10 in random order, each with a corruption and a level by chance."""
+    rng = np.random.default_rng(SEED)
+    parts = load_parts("cifar10", corruptions, SEVERITIES)
+    places = rng.permutation(len(parts[0]))[:points]
+    shifts = rng.integers(len(parts), size=points)
+    chosen = [parts[shift][int(place)] for shift, place in zip(shifts, places, strict=True)]
+    x, y = np.stack([sample.image for sample in chosen]), np.array([sample.label for sample in chosen])
+    with whole_file(file) as part, part.open("wb") as opened:
+        np.savez(opened, x=x, y=y)
+
+
+def shares(predictions: np.ndarray, window: int) -> np.ndarray:
+    """Of the commonest label among the last answers, for every place that has so many before it."""
+    said = predictions[:, None] == np.unique(predictions)
+    counts = np.concatenate([np.zeros((1, said.shape[1])), said.cumsum(axis=0)])
+    return (counts[window:] - counts[:-window]).max(axis=1) / window
+
+
+@click.command(help=__doc__)
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--weights", type=click.Path(exists=True, path_type=Path), help="Other ones than the shipped.")
+@click.option("--points", default=2000, show_default=True, type=click.IntRange(WINDOW))
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw errors and shares over the stream here.")
+def main(out: Path, weights: Path | None, points: int, plot: Path | None) -> None:
+    stream = out / "stream.npz"
+    if not stream.exists():
+        write_stream(stream, points)
+    lines: dict[str, Answers] = {}
+    click.echo(
+        "| weights | error % | 95 % | most answers on one label in any 500 points |\n|---|---|---|---|"
+    )
+    for reset, methods in METHODS.items():
+        words = ["evaluate", str(stream), "--model", "resnet26", "--methods", methods]
+        words += ["--weights", str(weights)] if weights else []
+        words += ["--option", f"memo.reset={reset}", "--out", str(out / reset)]
+        if code := subprocess.run([sys.executable, "-m", "memo_tta", *words], stdout=sys.stderr).returncode:
+            raise click.exceptions.Exit(code)
+        (block,) = open_run(out / reset).blocks
+        for method in block.methods:
+            name = method if method == "source" else reset
+            lines[name] = block.pooled(method)
+            error, low, high = mean_error(block, method)
+            most = shares(lines[name].prediction, WINDOW).max()
+            cells = (NAMES[name][0], written.percent(error), written.span(low, high), f"{most:.0%}")
+            click.echo(f"| {' | '.join(cells)} |")
+    if plot is not None:
+        with whole_file(plot) as part:
+            part.write_bytes(draw(lines))
+
+
+def draw(lines: dict[str, Answers]) -> bytes:
+    """Error and share of the commonest label among the last points, over the stream."""
+    with drawing(6.4, 4.4) as result:
+        upper, lower = result.figure.subplots(2, sharex=True)
+        for key, answers in lines.items():
+            name, colour = NAMES[key]
+            window = np.ones(WINDOW) / WINDOW
+            x = np.arange(WINDOW, len(answers) + 1)
+            upper.plot(x, 100 * np.convolve(answers.wrong, window, "valid"), color=colour, label=name)
+            lower.plot(x, 100 * shares(answers.prediction, WINDOW), color=colour)
+        upper.set(ylabel="error %", ylim=(0, 100))
+        lower.set(ylabel="most on one label, %", ylim=(0, 100), xlabel=f"point; over the {WINDOW} before it")
+        lower.axhline(60, color=GREY, linewidth=0.8, linestyle="--")
+        upper.legend(fontsize=8, ncols=2)
+    return result.svg
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Fills docs/reproduction.md, its CSV and its plot from runs: python -m benchmarks.reproduction_page --help.
+
+A line `<!-- run NAME -->` of the page is followed by what that run gave, up to `<!-- end -->`.
+"""
+
+import csv
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import click
+
+from benchmarks.reproduce import BATCHES, Step, steps
+from memo_tta.data.corruptions.severity import CORRUPTIONS
+from memo_tta.files import whole_file
+from memo_tta.report import written
+from memo_tta.report.beside import in_paper
+from memo_tta.report.effort import effort_over_views
+from memo_tta.report.markdown import run_markdown
+from memo_tta.report.run import Run, open_run
+
+# Stand-ins for the places of this machine, so that the commands are anybody's.
+OUT, AUTHORS, PICTURES = Path("runs"), Path("resnet26_gn.npz"), Path("pictures")
+MARKED = re.compile(r"(<!-- run (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+COLUMNS = ("run", "dataset", "corruption", "severity", "method", "points", "wrong", "paper_error", "seconds")
+
+
+def fill(page: str, runs: Mapping[str, Run], commands: Mapping[str, str]) -> str:
+    """The page with every marked place written anew; one whose run has not begun says how to begin."""
+
+    def written_anew(match: re.Match[str]) -> str:
+        start, name, end = match.groups()
+        command = commands[name]
+        text = (
+            run_markdown(runs[name], command) if name in runs else f"```sh\n{command}\n```\n\nNot run yet.\n"
+        )
+        return f"{start}\n{text}\n{end}"
+
+    return MARKED.sub(written_anew, page)
+
+
+def csv_rows(runs: Mapping[str, Run]) -> Iterator[tuple[object, ...]]:
+    """A row for every part and method of every run."""
+    for name, run in runs.items():
+        for block, table in run.tables:
+            order = {corruption: index for index, corruption in enumerate(["", *CORRUPTIONS])}
+            for shift in sorted(block.parts, key=lambda shift: (order[shift.corruption], shift.severity)):
+                for row in table:
+                    answers = block.parts[shift].get(row.method)
+                    if answers is not None:
+                        paper = in_paper(run, block, {shift}, row.method)
+                        wrong, seconds = int(answers.wrong.sum()), written.seconds(row.seconds)
+                        fields = (
+                            name,
+                            block.dataset,
+                            *shift,
+                            row.method,
+                            len(answers),
+                            wrong,
+                            paper,
+                            seconds,
+                        )
+                        yield fields
+
+
+@click.command(help=__doc__)
+@click.argument("out", type=click.Path(exists=True, path_type=Path))
+@click.option("--docs", default="docs", show_default=True, type=click.Path(exists=True, path_type=Path))
+def main(out: Path, docs: Path) -> None:
+    shown: list[Step] = list(steps(OUT, AUTHORS, PICTURES))
+    commands = {step.name: shlex.join(step.command(OUT)) for step in shown}
+    runs = {
+        step.name: open_run(out / step.name)
+        for step in shown
+        if (out / step.name / "records.sqlite").exists()
+    }
+    page = docs / "reproduction.md"
+    text = fill(page.read_text("utf-8"), runs, commands)
+    with whole_file(page) as part:
+        part.write_text(text, "utf-8")
+    with whole_file(docs / "reproduction.csv") as part, part.open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(COLUMNS)
+        table.writerows(csv_rows(runs))
+    plot = effort_over_views([runs[name] for b in BATCHES if (name := f"authors/b{b}") in runs])
+    if plot is not None:
+        with whole_file(docs / "effort.svg") as part:
+            part.write_bytes(plot)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""A run as Markdown: its command, and its methods with the paper's figures beside them."""
+
+from collections.abc import Iterator, Sequence
+
+from memo_tta.evaluation.analysis import Block, Row, Shift
+from memo_tta.report import written
+from memo_tta.report.beside import Beside, beside_paper, in_paper
+from memo_tta.report.run import Run
+
+LEGEND = "The paper's figure stands in brackets: ✓ within the 95 % interval of ours, ✗ outside."
+MARKS = {True: " ✓", False: " ✗", None: ""}
+
+
+def run_markdown(run: Run, command: str | None = None) -> str:
+    """All blocks of a run; `command` is what to show for the one that made it."""
+    parts = [f"```sh\n{command or run.command}\n```", *run.notes]
+    for block, rows in run.tables:
+        paper = beside_paper(run, block, rows)
+        parts += [f"**{run.name(block)}**: {written.extent(block)}.", "\n".join(_methods(rows, paper))]
+        parts += [LEGEND] if paper else []
+        if len(block.parts) > 1:
+            parts.append("\n".join(_shifts(run, block)))
+    return "\n\n".join(parts) + "\n"
+
+
+def _methods(rows: Sequence[Row], paper: Sequence[Beside]) -> Iterator[str]:
+    theirs = {beside.row.method: beside for beside in paper}
+    yield "| method | error % | 95 % | to source | 95 % | helped / hurt | s/point |"
+    yield "|---|---|---|---|---|---|---|"
+    for row in rows:
+        beside, change = theirs.get(row.method), row.to_source
+        error = written.percent(row.error)
+        difference = "" if change is None else written.points(change.difference)
+        if beside is not None:
+            error += _bracket(f"{beside.theirs:.1f}", beside.agrees)
+            if beside.their_change is not None:
+                difference += _bracket(written.points(beside.their_change / 100), beside.change_agrees)
+        cells = [row.method, error, written.span(row.low, row.high), difference]
+        cells += (
+            ["", ""] if change is None else [written.change_span(change), f"{change.helped} / {change.hurt}"]
+        )
+        yield _line([*cells, written.seconds(row.seconds)])
+
+
+def _shifts(run: Run, block: Block) -> Iterator[str]:
+    """Error % of every method, corruption by corruption and level by level."""
+    levels = sorted({shift.severity for shift in block.parts})
+    for level in levels:
+        shifts = [shift for shift in block.parts if shift.severity == level]
+        yield _line([f"level {level}", *block.methods])
+        yield _line(["---"] * (1 + len(block.methods)))
+        for shift in shifts:
+            cells = [_part(run, block, shift, method) for method in block.methods]
+            yield _line([shift.corruption.replace("_", " "), *cells])
+        yield ""
+
+
+def _part(run: Run, block: Block, shift: Shift, method: str) -> str:
+    answers = block.parts[shift].get(method)
+    if answers is None:
+        return ""
+    theirs = in_paper(run, block, {shift}, method)
+    return written.percent(answers.error) + ("" if theirs is None else _bracket(f"{theirs:.1f}", None))
+
+
+def _bracket(figure: str, agrees: bool | None) -> str:
+    return f" ({figure}{MARKS[agrees]})"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,147 @@
+"""Weights that live on: against plain loops, and what stops a collapse."""
+
+import math
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import nn
+
+import memo_tta as mt
+from memo_tta.errors import ConfigError, UnknownName
+from memo_tta.methods.continual import COLLAPSED, MEMORY, Carried, Collapse
+from memo_tta.objectives import marginal_entropy
+from tests.nets import CLASSES, build_classifier, everything, pictures
+
+LR, PULL = 0.05, 0.25
+
+
+def stream(points=4):
+    generator = torch.Generator().manual_seed(7)
+    return [torch.randn(9, 3, 8, 8, generator=generator).split((1, 8)) for _ in range(points)]
+
+
+def plain_loop(classifier, points, carried, pull):
+    """What a script does: after each answer, what is not carried is put back, the rest pulled."""
+    module = deepcopy(classifier.module).eval().requires_grad_(True)
+    source = [p.detach().clone() for p in module.parameters()]
+    lives_on = {id(p) for layer in module.modules() if carried(layer) for p in layer.parameters()}
+    answers = []
+    for x, views in points:
+        module.zero_grad()
+        marginal_entropy(module(views)).backward()
+        with torch.no_grad():
+            for p in module.parameters():
+                p -= LR * p.grad
+            answers.append(module(x)[0].clone())
+            for p, own in zip(module.parameters(), source, strict=True):
+                p.copy_(p + pull * (own - p) if id(p) in lives_on else own)
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("reset", "carried", "pull"),
+    [
+        ("never", lambda layer: True, 0.0),
+        ("anchor", lambda layer: isinstance(layer, nn.GroupNorm), PULL),
+    ],
+)
+def test_answers_are_those_of_the_plain_loop(reset, carried, pull):
+    classifier = build_classifier("group-norm")
+    before = everything(classifier.module)
+    robust = mt.Memo(classifier, reset=reset, lr=LR, pull=PULL)
+    assert robust.online
+    expected = plain_loop(classifier, stream(), carried, pull)
+    for (x, views), wanted in zip(stream(), expected, strict=True):
+        torch.testing.assert_close(robust.predict_views(x, views).logits, wanted, rtol=1e-4, atol=1e-5)
+        assert everything(classifier.module) == before
+    # Not those of points on their own; after reset they come again.
+    alone = [mt.Memo(classifier, lr=LR).predict_views(x, views).logits for x, views in stream()]
+    assert torch.allclose(alone[0], expected[0], atol=1e-5)
+    assert not torch.allclose(alone[3], expected[3], atol=1e-3)
+    robust.reset()
+    torch.testing.assert_close(robust.predict_views(*stream()[0]).logits, expected[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_pull_of_one_is_the_paper():
+    classifier = build_classifier("group-norm")
+    anchored, episodic = mt.Memo(classifier, reset="anchor", pull=1, lr=LR), mt.Memo(classifier, lr=LR)
+    for x, views in stream():
+        ours, wanted = (robust.predict_views(x, views).logits for robust in (anchored, episodic))
+        assert torch.equal(ours, wanted)
+
+
+def logits_of(label: int) -> torch.Tensor:
+    return torch.eye(CLASSES)[label]
+
+
+def test_a_collapse_is_seen_as_soon_as_the_shares_say():
+    collapse = Collapse()
+    # The share of label 0 is 1 - MEMORY^n after n points; the source spreads over the other labels.
+    needed = math.ceil(math.log(1 - COLLAPSED) / math.log(MEMORY))
+    seen = [collapse.seen(logits_of(0), logits_of(1 + n % (CLASSES - 1))) for n in range(needed)]
+    assert seen == [False] * (needed - 1) + [True]
+
+
+def test_a_stream_of_one_label_is_no_collapse():
+    collapse = Collapse()
+    assert not any(collapse.seen(logits_of(2), logits_of(2)) for _ in range(1000))
+
+
+def test_after_a_collapse_the_next_point_starts_from_the_source(monkeypatch):
+    classifier = build_classifier("group-norm")
+    robust = mt.Memo(classifier, reset="anchor", lr=LR)
+    x, views = stream()[0]
+    first = robust.predict_views(x, views).logits
+    monkeypatch.setattr(Collapse, "seen", lambda *_: True)
+    carried_on = robust.predict_views(x, views).logits
+    assert not torch.equal(carried_on, first)
+    assert torch.equal(robust.predict_views(x, views).logits, first)
+
+
+def test_a_point_that_cannot_be_adapted_to_changes_nothing():
+    classifier = build_classifier("group-norm")
+    robust = mt.Memo(classifier, reset="never", lr=LR)
+    (x, views), (_, other) = stream(2)
+    robust.predict_views(x, views)
+    expected = robust.predict_views(x, other).logits
+    robust.reset()
+    robust.predict_views(x, views)
+    assert not robust.predict_views(x, torch.full_like(views, torch.nan)).adapted
+    assert torch.equal(robust.predict_views(x, other).logits, expected)
+
+
+def test_weights_that_are_not_finite_are_not_kept():
+    layer = nn.Linear(2, 2)
+    carried = Carried(list(layer.parameters()))
+    carried.put()
+    nn.init.constant_(layer.weight, torch.inf)
+    assert carried.taken() is None
+
+
+@pytest.mark.parametrize(("net", "options"), [("no-norm", {}), ("group-norm", {"params": "head"})])
+def test_an_anchor_needs_norm_layers(net, options):
+    with pytest.raises(ConfigError, match="reset: 'anchor' carries the parameters of norm layers"):
+        mt.Memo(build_classifier(net), reset="anchor", **options)
+
+
+def test_options_are_checked():
+    with pytest.raises(UnknownName, match=r"unknown reset 'sometimes': choose from always, never, anchor"):
+        mt.Memo(build_classifier("group-norm"), reset="sometimes")
+    with pytest.raises(ConfigError, match=r"pull: expected a number in \(0, 1\], got 0"):
+        mt.Memo(build_classifier("group-norm"), reset="anchor", pull=0)
+
+
+def test_interrupted_in_the_middle_nothing_is_carried():
+    classifier = build_classifier("group-norm")
+    robust = mt.Memo(classifier, reset="anchor", n_views=4, lr=LR)
+    first, second = pictures(2)
+    robust.predict(first)
+    expected = robust.predict(second).logits
+    robust.reset()
+    robust.predict(first)
+    hook = classifier.module[-1].register_forward_hook(lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        robust.predict(second)
+    hook.remove()
+    assert torch.equal(robust.predict(second).logits, expected)

@@ -1,0 +1,103 @@
+"""Runs beside the paper, as Markdown and in the pages that are filled with it."""
+
+import re
+
+import pytest
+
+from benchmarks import reproduction_page
+from benchmarks.reproduce import steps
+from memo_tta.evaluation.job import Job
+from memo_tta.report.beside import beside_paper
+from memo_tta.report.markdown import run_markdown
+from memo_tta.report.run import open_run
+from tests.runs import random_records, record, write_run
+
+
+def cifar_run(folder, wrong, points=1000, **job):
+    """So many wrong answers of each method, the first points of all."""
+    records = [
+        record(method, place, place >= count, dataset="cifar10", **job.get("shift", {}))
+        for method, count in wrong.items()
+        for place in range(points)
+    ]
+    facts = Job(data=("cifar10",), model=job.get("model", "resnet26"), methods=tuple(wrong)).facts()
+    return open_run(write_run(folder, records, job=facts))
+
+
+def beside(run):
+    ((block, rows),) = run.tables
+    return {one.row.method: one for one in beside_paper(run, block, rows)}
+
+
+def test_the_paper_agrees_where_its_figure_is_in_the_interval(tmp_path):
+    # The paper: source 9.2, memo 7.3. Of 1000 points, 9.2 % has the interval 7.6 to 11.2.
+    found = beside(cifar_run(tmp_path / "near", {"source": 92, "memo": 73}))
+    assert found["source"].agrees and found["memo"].agrees and found["memo"].change_agrees
+    assert found["memo"].theirs == 7.3 and found["memo"].their_change == pytest.approx(-1.9)
+    found = beside(cifar_run(tmp_path / "far", {"source": 130, "memo": 73}))
+    assert found["source"].agrees is False and found["memo"].agrees
+    assert found["memo"].change_agrees is False  # -5.7 here
+    assert found["source"].their_change is None and found["source"].change_agrees is None
+
+
+def test_other_models_have_no_paper_beside_them(tmp_path):
+    run = cifar_run(tmp_path, {"source": 92, "memo": 73}, model="efficientnet_lite0")
+    assert beside(run) == {} and "paper" not in run_markdown(run)
+
+
+def table_rows(text):
+    cells = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line
+    ]
+    return {row[0]: row[1:] for row in cells}
+
+
+def test_the_table_has_ours_and_the_paper_s(memo, tmp_path):
+    run = cifar_run(tmp_path / "run", {"source": 130, "memo": 73})
+    file = tmp_path / "run.md"
+    assert memo("report", run.folder, "--markdown", file)[0] == 0
+    text = file.read_text("utf-8")
+    assert text == run_markdown(run) and run.command in text
+    rows = table_rows(text)
+    assert rows["source"][:3] == ["13.0 (9.2 ✗)", "11.1 to 15.2", ""]
+    assert rows["memo"][0] == "7.3 (7.3 ✓)" and rows["memo"][2] == "-5.7 (-1.9 ✗)"
+    assert rows["memo"][4] == "57 / 0"
+
+
+def test_every_corruption_has_its_row(tmp_path):
+    records = random_records([("fog", 1), ("fog", 5), ("snow", 5)], dataset="cifar10")
+    facts = Job(data=("cifar10",), model="resnet26").facts()
+    run = open_run(write_run(tmp_path, records, job=facts))
+    text = run_markdown(run)
+    ((block, _),) = run.tables
+    assert text.count("| fog |") == 2 and text.count("| snow |") == 1
+    assert re.search(r"\| level 5 \| source \| tta \| memo \|", text)
+    fog = 100 * block.parts["fog", 1]["source"].error
+    assert f"| fog | {fog:.1f} (9.7) |" in text
+
+
+def test_the_page_is_filled_and_filled_again(tmp_path):
+    run = cifar_run(tmp_path / "run", {"source": 92, "memo": 73})
+    page = "Before.\n<!-- run authors/cifar10 -->\nold\n<!-- end -->\n<!-- run a/b -->\n<!-- end -->\n"
+    commands = {"authors/cifar10": "memo evaluate it", "a/b": "memo evaluate that"}
+    once = reproduction_page.fill(page, {"authors/cifar10": run}, commands)
+    assert "old" not in once and "memo evaluate it\n" in once and "| memo | 7.3 (7.3 ✓)" in once
+    assert "memo evaluate that\n```\n\nNot run yet." in once and once.startswith("Before.")
+    assert reproduction_page.fill(once, {"authors/cifar10": run}, commands) == once
+
+
+def test_every_step_is_a_command_that_exists(tmp_path, memo):
+    everything = list(steps(tmp_path, tmp_path / "weights.npz", tmp_path / "pictures"))
+    names = [step.name for step in everything]
+    assert len(set(names)) == len(names)
+    for command in {step.words[0] for step in everything}:
+        options = {word for step in everything if step.words[0] == command for word in step.words}
+        known = memo(command, "--help")[1]
+        assert all(word in known for word in options if word.startswith("--"))
+
+
+def test_the_csv_counts_what_is_wrong(tmp_path):
+    run = cifar_run(tmp_path / "run", {"source": 92, "memo": 73})
+    rows = list(reproduction_page.csv_rows({"authors/cifar10": run}))
+    assert rows[0] == ("authors/cifar10", "cifar10", "", 0, "source", 1000, 92, 9.2, "0.5000")
+    assert rows[1][4:8] == ("memo", 1000, 73, 7.3)
