@@ -1,6 +1,7 @@
 """Fills docs/reproduction.md, its CSV and its plot from runs: python -m benchmarks.reproduction_page --help.
 
-A line `<!-- run NAME -->` of the page is followed by what that run gave, up to `<!-- end -->`.
+A line `<!-- run NAME -->` of the page is followed by what that run gave, up to `<!-- end -->`, and
+`<!-- views NAME -->` by error and time over the number of views, from the runs NAME/b1, NAME/b2 and on.
 """
 
 import csv
@@ -22,7 +23,7 @@ from memo_tta.report.run import Run, open_run
 
 # Stand-ins for the places of this machine, so that the commands are anybody's.
 OUT, AUTHORS, PICTURES = Path("runs"), Path("resnet26_gn.npz"), Path("pictures")
-MARKED = re.compile(r"(<!-- run (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- (run|views) (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 COLUMNS = ("run", "dataset", "corruption", "severity", "method", "points", "wrong", "paper_error", "seconds")
 
 
@@ -30,14 +31,34 @@ def fill(page: str, runs: Mapping[str, Run], commands: Mapping[str, str]) -> str
     """The page with every marked place written anew; one whose run has not begun says how to begin."""
 
     def written_anew(match: re.Match[str]) -> str:
-        start, name, end = match.groups()
-        command = commands[name]
-        text = (
-            run_markdown(runs[name], command) if name in runs else f"```sh\n{command}\n```\n\nNot run yet.\n"
-        )
+        start, kind, name, end = match.groups()
+        text = over_views(name, runs, commands) if kind == "views" else one_run(name, runs, commands)
         return f"{start}\n{text}\n{end}"
 
     return MARKED.sub(written_anew, page)
+
+
+def one_run(name: str, runs: Mapping[str, Run], commands: Mapping[str, str]) -> str:
+    command = commands[name]
+    return run_markdown(runs[name], command) if name in runs else f"```sh\n{command}\n```\n\nNot run yet.\n"
+
+
+def over_views(name: str, runs: Mapping[str, Run], commands: Mapping[str, str]) -> str:
+    found = {batch: runs[run] for batch in BATCHES if (run := f"{name}/b{batch}") in runs}
+    lines = ["```sh", *(commands[f"{name}/b{batch}"] for batch in BATCHES), "```", ""]
+    lines += [
+        "| B | tta error % | 95 % | memo error % | 95 % | tta s/point | memo s/point |",
+        "|---" * 7 + "|",
+    ]
+    for batch, run in found.items():
+        ((_, table),) = run.tables
+        rows = [row for method in ("tta", "memo") for row in table if row.method == method]
+        errors = [
+            text for row in rows for text in (written.percent(row.error), written.span(row.low, row.high))
+        ]
+        cells = [str(batch), *errors, *(written.seconds(row.seconds) for row in rows)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def csv_rows(runs: Mapping[str, Run]) -> Iterator[tuple[object, ...]]:

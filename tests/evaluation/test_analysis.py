@@ -36,7 +36,7 @@ def test_one_part_is_counted_plainly():
     assert block.methods == ["source", "tta", "memo"] and not block.corrupted
     row, source, memo = by_method(block)["memo"], wrong(records, "source"), wrong(records, "memo")
     assert row.points == 200 and row.error == memo.mean()
-    assert (row.low, row.high) == wilson_interval(int(memo.sum()), 200)
+    assert (row.low, row.high) == pytest.approx(wilson_interval(int(memo.sum()), 200))
     assert row.to_source.helped == (source & ~memo).sum() and row.to_source.hurt == (memo & ~source).sum()
     assert row.to_source.difference == pytest.approx(memo.mean() - source.mean())
     assert row.to_source.p == mcnemar_p(row.to_source.helped, row.to_source.hurt)
@@ -65,10 +65,41 @@ def test_parts_weigh_the_same_whatever_their_size():
     assert list(differences(block, "memo", "source").values()) == pytest.approx(changes)
 
 
-def test_equal_parts_have_the_interval_of_all_their_points():
-    records = random_records(PARTS, 50)
+def shared_images(answers):
+    """A block with a part per row, all of the same images; what is true is wrong."""
+    shifts = [(corruption, level) for corruption in ("fog", "snow", "frost") for level in range(1, 6)]
+    records = [
+        record("memo", place, not is_wrong, corruption=corruption, severity=level)
+        for (corruption, level), part in zip(shifts, answers, strict=False)
+        for place, is_wrong in enumerate(part)
+    ]
     (block,) = collect(records)
-    assert mean_error(block, "memo")[1:] == wilson_interval(int(wrong(records, "memo").sum()), 150)
+    return block
+
+
+def test_parts_with_the_same_answers_have_the_interval_of_one():
+    part = np.arange(60) % 3 == 0
+    assert mean_error(shared_images([part] * 4), "memo")[1:] == pytest.approx(wilson_interval(20, 60))
+
+
+def test_parts_without_anything_in_common_have_the_interval_of_all_points():
+    # Every image is wrong as often as chance has it: variance between images as among single points.
+    answers = np.array([(np.arange(64) >> part) % 2 == 0 for part in range(6)])
+    assert mean_error(shared_images(answers), "memo")[1:] == pytest.approx(wilson_interval(192, 384))
+
+
+def test_where_all_is_right_the_interval_still_has_a_width():
+    assert mean_error(shared_images(np.zeros((3, 50), bool)), "memo")[1:] == wilson_interval(0, 150)
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    covered = []
+    for _ in range(300):
+        hardness = rng.beta(0.6, 1.4, 80)  # of images, which every part shares: 30 % on average
+        _, low, high = mean_error(shared_images(rng.random((8, 80)) < hardness), "memo")
+        covered.append(low <= 0.3 <= high)
+    assert 0.92 <= np.mean(covered) <= 0.98
 
 
 def test_copies_of_an_image_are_no_new_evidence():

@@ -157,12 +157,18 @@ def _row(block: Block, method: str, with_mce: bool, clean: Block | None) -> Row:
 
 
 def mean_error(block: Block, method: str) -> tuple[float, float, float]:
-    """The average error over the parts, with its 95 % Wilson interval."""
-    parts = block.answers(method).values()
+    """The average error over the parts, with the 95 % Wilson interval of as many points as they are worth.
+
+    Parts that show the same images are worth less than as many points of their own: their errors go together.
+    """
+    parts = list(block.answers(method).values())
     mean = fmean(part.error for part in parts)
-    # So many points, all alike, would be as telling as these parts, of which each weighs the same.
-    points = round(len(parts) ** 2 / sum(1 / len(part) for part in parts))
-    return mean, *wilson_interval(round(mean * points), points)
+    worth = len(parts) ** 2 / sum(1 / len(part) for part in parts)
+    effects = _by_image(parts, [part.wrong for part in parts])
+    variance = len(effects) * float(effects.var())
+    if variance > 0:
+        worth = min(worth, mean * (1 - mean) / variance)
+    return mean, *wilson_interval(mean * worth, worth)
 
 
 def compare(block: Block, method: str, baseline: str) -> Paired | None:
@@ -174,12 +180,10 @@ def compare(block: Block, method: str, baseline: str) -> Paired | None:
     if not shared:
         return None
     changes = [mine.wrong.astype(int) - its.wrong for _, mine, its in shared]
-    effects = np.concatenate([change / (len(change) * len(shared)) for change in changes])
-    _, image = np.unique(np.concatenate([mine.place for _, mine, _ in shared]), return_inverse=True)
-    low, high = _resampled_sum(np.bincount(image, weights=effects))
+    low, high = _resampled_sum(_by_image([mine for _, mine, _ in shared], changes))
     helped, hurt = (sum(int((change == sign).sum()) for change in changes) for sign in (-1, 1))
     difference = fmean(float(change.mean()) for change in changes)
-    return Paired(len(effects), difference, low, high, mcnemar_p(helped, hurt), helped, hurt)
+    return Paired(sum(map(len, changes)), difference, low, high, mcnemar_p(helped, hurt), helped, hurt)
 
 
 def differences(block: Block, method: str, baseline: str) -> dict[Shift, float]:
@@ -195,6 +199,13 @@ def _shared(block: Block, method: str, baseline: str) -> Iterator[tuple[Shift, A
             both, mine, its = np.intersect1d(*places, assume_unique=True, return_indices=True)
             if len(both):
                 yield shift, part[method].take(mine), part[baseline].take(its)
+
+
+def _by_image(parts: Sequence[Answers], values: Sequence[np.ndarray]) -> np.ndarray:
+    """What each image adds to the mean of the parts' means, over all parts that it is in."""
+    shares = np.concatenate([value / (len(value) * len(parts)) for value in values])
+    _, image = np.unique(np.concatenate([part.place for part in parts]), return_inverse=True)
+    return np.bincount(image, weights=shares)
 
 
 def _resampled_sum(effects: np.ndarray) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from memo_tta.errors import InputError
 Z95 = 1.959963984540054
 
 
-def wilson_interval(wrong: int, total: int, z: float = Z95) -> tuple[float, float]:
+def wilson_interval(wrong: float, total: float, z: float = Z95) -> tuple[float, float]:
     """The 95 % interval of a share that was measured as wrong / total (Wilson, 1927)."""
     share = wrong / total
     centre = (share + z * z / (2 * total)) / (1 + z * z / total)

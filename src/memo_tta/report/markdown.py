@@ -13,7 +13,8 @@ MARKS = {True: " ✓", False: " ✗", None: ""}
 
 def run_markdown(run: Run, command: str | None = None) -> str:
     """All blocks of a run; `command` is what to show for the one that made it."""
-    parts = [f"```sh\n{command or run.command}\n```", *run.notes]
+    command = command or run.command
+    parts = [f"```sh\n{command}\n```", *(note.replace(run.command, command) for note in run.notes)]
     for block, rows in run.tables:
         paper = beside_paper(run, block, rows)
         parts += [f"**{run.name(block)}**: {written.extent(block)}.", "\n".join(_methods(rows, paper))]
