@@ -5,6 +5,7 @@ classes masked with -inf.
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -26,6 +27,28 @@ def log_probabilities(logits: Tensor) -> Tensor:
 def marginal_log_probabilities(logits: Tensor) -> Tensor:
     """Log of the view-averaged prediction (eq. 1), shape (classes,)."""
     return log_probabilities(logits).logsumexp(dim=0) - math.log(len(logits))
+
+
+def weighted_log_probabilities(
+    logits: Tensor, temperature: float, groups: Sequence[int] | None = None
+) -> Tensor:
+    """Log of an average over groups of views that trusts the sure ones, shape (classes,).
+
+    A group is its views' average prediction; n of them with entropy H weigh n exp(-temperature H).
+    `groups` says how many views each has, in order; by default every view is one.
+    """
+    if temperature == 0:
+        return marginal_log_probabilities(logits)
+    averages, sizes = group_log_probabilities(logits, groups)
+    weights = (sizes.log() - temperature * entropy(averages)).log_softmax(dim=0)
+    return (averages + weights[:, None]).logsumexp(dim=0)
+
+
+def group_log_probabilities(logits: Tensor, groups: Sequence[int] | None) -> tuple[Tensor, Tensor]:
+    """Log of every group's average prediction, (groups, classes), and how many views it has."""
+    parts = log_probabilities(logits).split([1] * len(logits) if groups is None else list(groups))
+    averages = torch.stack([part.logsumexp(dim=0) - math.log(len(part)) for part in parts])
+    return averages, averages.new_tensor([len(part) for part in parts])
 
 
 def entropy(log_p: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from memo_tta.methods.episode import episode
 from memo_tta.methods.gradient import NOT_FINITE, ViewGradient, forward_in_chunks
 from memo_tta.methods.ledger import Ledger
 from memo_tta.methods.method import Batch, Outcome
-from memo_tta.methods.options import UpdateOptions, check_above_zero, check_count, check_share
+from memo_tta.methods.options import UpdateOptions, check_above_zero, check_share
 from memo_tta.methods.parameters import choose_parameters
 from memo_tta.methods.prediction import Prediction
 from memo_tta.methods.viewing import DrawViews, ViewMethod, ViewOptions
@@ -27,14 +27,13 @@ from memo_tta.models.classifier import Classifier, Point
 from memo_tta.objectives import (
     OBJECTIVES,
     entropy,
+    group_log_probabilities,
     log_probabilities,
-    marginal_entropy,
-    marginal_log_probabilities,
 )
 from memo_tta.registry import unknown_name
 from memo_tta.seeding import SampleId
 
-PREDICT = ("point", "marginal")
+PREDICT = ("point", "marginal", "group")
 RESETS = ("always", "never", "anchor")
 
 
@@ -45,12 +44,10 @@ class MemoOptions(UpdateOptions, ViewOptions):
     objective: str | Callable[[Tensor], Tensor] = "marginal_entropy"
     threshold: float | None = None  # adapt above this share of log K of marginal entropy (appendix A)
     skip_confidence: float | None = None  # adapt unless the source prediction is at least this sure
-    early_views: int | None = None  # adapt unless so many views, seen first, agree with the source ...
-    early_confidence: float = 0.9  # ... and are on average at least this sure
     budget: str = "full"  # or "fast": a preset of the three above
     budget_seconds: float | None = None  # fewer views than n_views, if a point would take longer
     select: float | None = None  # adapt on this share of the views, those of lowest entropy
-    predict: str = "point"  # with the adapted model: of the point itself, or averaged over the views
+    predict: str = "point"  # with the adapted model: of the point, the average of views, or the surest group
     carry_optimizer: bool = False  # let moments leak from point to point, as the authors' script does
     reset: str = "always"  # or weights live on: "never" reset, or those of norm layers tied by an "anchor"
     pull: float = 0.01  # of the anchor: so far back to the source after every point
@@ -63,9 +60,6 @@ class MemoOptions(UpdateOptions, ViewOptions):
             check_share("threshold", self.threshold, "[0, 1)", self.threshold != 1)
         if self.skip_confidence is not None:
             check_share("skip_confidence", self.skip_confidence, "(0, 1]", self.skip_confidence != 0)
-        if self.early_views is not None:
-            check_count("early_views", self.early_views)
-        check_share("early_confidence", self.early_confidence, "(0, 1]", self.early_confidence != 0)
         if self.budget_seconds is not None:
             check_above_zero("budget_seconds", self.budget_seconds)
         if self.select is not None:
@@ -75,6 +69,12 @@ class MemoOptions(UpdateOptions, ViewOptions):
         if self.reset not in RESETS:
             raise unknown_name("reset", self.reset, RESETS)
         check_share("pull", self.pull, "(0, 1]", self.pull != 0)
+        if self.weighting != "uniform":
+            what = f"weighting: {self.weighting!r}"
+            if self.objective != "marginal_entropy":
+                raise ConfigError(f"{what} weighs the marginal, so objective must be 'marginal_entropy'")
+            if self.select is not None:
+                raise ConfigError(f"{what} and select={self.select} both choose among views: give one")
         if self.objective == "pairwise_cross_entropy" and self.selected(self.n_views) < 2:
             raise ConfigError(
                 "objective: pairwise_cross_entropy compares views, so n_views and select must leave 2 or more"
@@ -115,6 +115,8 @@ class Memo(ViewMethod[MemoOptions]):
             warn_without_layers(classifier)
         objective = self.options.objective
         self._objective = OBJECTIVES[objective] if isinstance(objective, str) else objective
+        if objective == "marginal_entropy":
+            self._objective = self._marginal_entropy
         self._parameters = choose_parameters(classifier.module, self.options.params)
         seconds = self.options.budget_seconds
         self._pace = None if seconds is None else Pace(seconds, self.options.n_views)
@@ -181,14 +183,14 @@ class Memo(ViewMethod[MemoOptions]):
             if self._carried is not None:
                 self._carried.put()
             views = draw()
-            if (reason := self._agreed(label, views)) is not None:
+            if label is not None and (reason := self.agreed(label, views)) is not None:
                 return Outcome(None, reason=reason)
             with mixed_statistics(module, self.options.prior_strength) as statistics:
                 look = self._look(views, batch.x, statistics)
                 if statistics.mixes_nothing and self.options.micro_batch is None and self._carried is None:
                     # The model was still the source, so this is what test-time augmentation sees.
                     batch.ledger.keep(("logits", self.first_views), look.logits.detach(), look.seconds)
-                first_entropy = _number(marginal_entropy(look.logits.detach()))
+                first_entropy = _number(self._marginal_entropy(look.logits.detach()))
                 if (reason := self._low_entropy(first_entropy, look.logits)) is not None:
                     return Outcome(None, reason=reason, marginal_entropy=first_entropy)
                 for step in range(self.options.steps):
@@ -231,22 +233,14 @@ class Memo(ViewMethod[MemoOptions]):
         confidence = float(self.source_logits(batch)[0].softmax(dim=0).max())
         return f"source confidence {confidence:.3f} >= {limit}" if confidence >= limit else None
 
-    def _agreed(self, label: int | None, views: Tensor) -> str | None:
-        """Whether the first views say what the source says, if that is asked."""
-        if label is None:
-            return None
-        with torch.no_grad():
-            scores = self.classifier(views[: self.options.early_views]).softmax(dim=1)
-        confidence = float(scores[:, label].mean())
-        if confidence < self.options.early_confidence or bool((scores.argmax(dim=1) != label).any()):
-            return None
-        return f"the first {len(scores)} views agree with the source, confidence {confidence:.3f}"
-
     def _low_entropy(self, value: float | None, logits: Tensor) -> str | None:
         if self.options.threshold is None or value is None:
             return None
         limit = self.options.threshold * math.log(logits.shape[1])
         return f"marginal entropy {value:.3f} <= {limit:.3f}" if value <= limit else None
+
+    def _marginal_entropy(self, logits: Tensor) -> Tensor:
+        return entropy(self.marginal(logits))
 
     def _select(self, logits: Tensor) -> Tensor:
         if self.options.select is None:
@@ -267,7 +261,10 @@ class Memo(ViewMethod[MemoOptions]):
             return self.classifier(x)[0]
         self._settle_statistics(statistics, x)
         logits = forward_in_chunks(self.classifier, views, self.options.micro_batch)
-        return marginal_log_probabilities(logits)
+        if self.options.predict == "marginal":
+            return self.marginal(logits)
+        averages, _ = group_log_probabilities(logits, self._groups(len(logits)))
+        return averages[entropy(averages).argmin()]
 
 
 def _number(value: Tensor) -> float | None:

@@ -1,7 +1,7 @@
 """Methods that look at views of the point."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -12,14 +12,16 @@ from torch import Tensor
 from memo_tta.errors import ConfigError, InputError
 from memo_tta.methods.ledger import Ledger
 from memo_tta.methods.method import Batch, Method, Outcome
-from memo_tta.methods.options import Options, check_count
+from memo_tta.methods.options import Options, check_at_least_zero, check_count, check_share
 from memo_tta.methods.prediction import Prediction
 from memo_tta.models.classifier import Classifier, Point
+from memo_tta.objectives import marginal_log_probabilities, weighted_log_probabilities
 from memo_tta.registry import unknown_name
-from memo_tta.views import AUGMENTATIONS, Augmentation, AugMix
+from memo_tta.views import AUGMENTATIONS, Augmentation, AugMix, Restore
 
 DrawViews = Callable[[], Tensor]
 PRECISIONS = ("float32", "bf16")
+WEIGHTINGS = ("uniform", "confidence")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,10 @@ class ViewOptions(Options):
     augment: str | Augmentation = "augmix"
     micro_batch: int | None = None
     precision: str = "float32"  # or "bf16": products of matrices in bfloat16, weights and sums as they are
+    weighting: str = "uniform"  # of views in their average; "confidence": of groups of them, by entropy
+    temperature: float = 8.0  # of that: 0 is uniform
+    early_views: int | None = None  # leave points alone where so many views, seen first, agree with source
+    early_confidence: float = 0.9  # ... and are on average at least this sure
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -38,6 +44,12 @@ class ViewOptions(Options):
             check_count("micro_batch", self.micro_batch)
         if self.precision not in PRECISIONS:
             raise unknown_name("precision", self.precision, PRECISIONS)
+        if self.weighting not in WEIGHTINGS:
+            raise unknown_name("weighting", self.weighting, WEIGHTINGS)
+        check_at_least_zero("temperature", self.temperature)
+        if self.early_views is not None:
+            check_count("early_views", self.early_views)
+        check_share("early_confidence", self.early_confidence, "(0, 1]", self.early_confidence != 0)
         if isinstance(self.augment, str):
             _ = AUGMENTATIONS[self.augment]
         elif not callable(self.augment):
@@ -61,6 +73,25 @@ class ViewMethod(Method[AnyViewOptions]):
 
     def run(self, batch: Batch) -> list[Outcome]:
         return [self.run_point(batch, self._drawing(batch))]
+
+    def marginal(self, logits: Tensor) -> Tensor:
+        """Log of the average prediction over the views, as it is weighted."""
+        if self.options.weighting == "uniform":
+            return marginal_log_probabilities(logits)
+        return weighted_log_probabilities(logits, self.options.temperature, self._groups(len(logits)))
+
+    def _groups(self, n: int) -> Sequence[int] | None:
+        """How many views each group has; None where every view stands for itself."""
+        return self._augment.groups(n) if isinstance(self._augment, Restore) else None
+
+    def agreed(self, label: int, views: Tensor) -> str | None:
+        """Why the source's label needs no more views than the first ones, if it needs none."""
+        with torch.no_grad():
+            scores = self.classifier(views[: self.options.early_views]).softmax(dim=1)
+        confidence = float(scores[:, label].mean())
+        if confidence < self.options.early_confidence or bool((scores.argmax(dim=1) != label).any()):
+            return None
+        return f"the first {len(scores)} views agree with the source, confidence {confidence:.3f}"
 
     def computing(self) -> torch.autocast:
         """The precision that the model computes in."""

@@ -3,8 +3,9 @@
 from memo_tta.registry import Registry
 from memo_tta.views.augmix import AugMix
 from memo_tta.views.custom import Augmentation, per_view
+from memo_tta.views.restore import Restore
 from memo_tta.views.standard import CropFlip
 
-AUGMENTATIONS = Registry("augmentation", {"augmix": AugMix, "standard": CropFlip})
+AUGMENTATIONS = Registry("augmentation", {"augmix": AugMix, "standard": CropFlip, "restore": Restore})
 
-__all__ = ["AUGMENTATIONS", "AugMix", "Augmentation", "CropFlip", "per_view"]
+__all__ = ["AUGMENTATIONS", "AugMix", "Augmentation", "CropFlip", "Restore", "per_view"]

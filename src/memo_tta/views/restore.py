@@ -1,0 +1,57 @@
+"""Views of restored versions of the image: a group of crops and flips for each restoration."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from memo_tta.errors import ConfigError
+from memo_tta.views.plan import CropPlan
+from memo_tta.views.restorations import RESTORATIONS
+from memo_tta.views.standard import build_crop, check_request
+
+SMALL = 32  # pixels, of the images that filter widths are given for
+
+
+class Restore:
+    """The image as it is and restored in several ways, each cropped and mirrored at random."""
+
+    def __init__(self, size: int, names: Sequence[str] | None = None, crop: str | None = None):
+        self.names = tuple(RESTORATIONS) if names is None else tuple(names)
+        for name in self.names:
+            _ = RESTORATIONS[name]
+        self._crop = build_crop(size, crop)
+
+    @property
+    def whole_image(self) -> bool:
+        """Whether views are cut from the image as loaded, not from its resized centre."""
+        return self._crop.whole_image
+
+    def groups(self, n: int) -> list[int]:
+        """How many of n views show each version."""
+        if n < len(self.names):
+            raise ConfigError(
+                f"n_views: expected at least {len(self.names)}, a view of each version, got {n}"
+            )
+        return [len(part) for part in np.array_split(np.arange(n), len(self.names))]
+
+    def __call__(self, image: np.ndarray, n: int, rng: np.random.Generator) -> Tensor:
+        """n views of a uint8 (height, width, 3) image, group by group: float32 (n, 3, size, size) in 0..1."""
+        check_request(image, n)
+        plan = self._crop.plan(image, n, rng)
+        ends = np.cumsum(self.groups(n))[:-1]
+        boxes, flips = np.split(plan.box, ends), np.split(plan.flip, ends)
+        crops = [
+            self._crop.cut(version, CropPlan(box, flip))
+            for version, box, flip in zip(self.versions(image), boxes, flips, strict=True)
+        ]
+        return torch.from_numpy(np.concatenate(crops)).float().div_(255)
+
+    def versions(self, image: np.ndarray) -> list[np.ndarray]:
+        """The image, restored in each way."""
+        scale = math.sqrt(min(image.shape[:2]) / SMALL)
+        x = torch.from_numpy(image.transpose(2, 0, 1).copy()).float().div_(255)
+        restored = (RESTORATIONS[name](x, scale) for name in self.names)
+        return [(255 * y).round_().clamp_(0, 255).byte().permute(1, 2, 0).numpy() for y in restored]

@@ -1,0 +1,120 @@
+"""Averages that trust the sure groups of views."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import softmax, xlogy
+
+import memo_tta as mt
+from memo_tta.errors import ConfigError, UnknownName
+from memo_tta.objectives import entropy, marginal_log_probabilities, weighted_log_probabilities
+from tests.nets import build_classifier, pictures
+
+LR = 0.05
+
+
+@st.composite
+def views_in_groups(draw):
+    groups = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    return rng.normal(0, draw(st.floats(0, 20)), (sum(groups), draw(st.integers(2, 6)))), groups
+
+
+@given(views_in_groups(), st.floats(0, 50))
+def test_the_average_is_that_of_its_definition(given_views, temperature):
+    logits, groups = given_views
+    p = np.array([part.mean(axis=0) for part in np.split(softmax(logits, axis=1), np.cumsum(groups)[:-1])])
+    weights = softmax(np.log(groups) + temperature * xlogy(p, p).sum(axis=1))
+    ours = weighted_log_probabilities(torch.from_numpy(logits), temperature, groups).exp().numpy()
+    np.testing.assert_allclose(ours, weights @ p, atol=1e-9)
+    assert ours.sum() == pytest.approx(1, abs=1e-9)
+
+
+@given(views_in_groups())
+def test_at_temperature_zero_it_is_the_paper_s_bit_for_bit(given_views):
+    logits = torch.from_numpy(given_views[0]).float()
+    assert torch.equal(
+        weighted_log_probabilities(logits, 0, given_views[1]), marginal_log_probabilities(logits)
+    )
+
+
+def test_close_to_zero_it_is_nearly_the_paper_s():
+    logits = torch.randn(9, 5, dtype=torch.float64)
+    for groups in (None, [3, 3, 3], [1, 2, 6]):
+        nearly = weighted_log_probabilities(logits, 1e-9, groups)
+        torch.testing.assert_close(nearly, marginal_log_probabilities(logits), atol=1e-8, rtol=0)
+
+
+def test_far_above_zero_the_surest_group_answers():
+    unsure, sure = torch.zeros(3, 4), torch.tensor([[0.0, 9, 0, 0]] * 2)
+    said = weighted_log_probabilities(torch.cat([unsure, sure]), 1000, [3, 2])
+    torch.testing.assert_close(said, sure[0].log_softmax(0))
+
+
+@pytest.mark.parametrize("groups", [None, [2, 3, 1]])
+def test_gradients_are_those_of_differences(groups):
+    logits = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: entropy(weighted_log_probabilities(x, 3.0, groups)), logits)
+
+
+def test_extreme_logits_stay_finite():
+    logits = torch.tensor([[5e3, -5e3, 0], [-torch.inf, 1e4, 0], [0, 0, 0]]).requires_grad_()
+    value = entropy(weighted_log_probabilities(logits, 8.0, [2, 1]))
+    (gradient,) = torch.autograd.grad(value, logits)
+    assert value.isfinite() and gradient.isfinite().all()
+
+
+def memo(**options):
+    return mt.Memo(build_classifier("group-norm"), n_views=6, lr=LR, **options)
+
+
+@pytest.mark.parametrize("predict", ["point", "marginal"])
+def test_memo_at_temperature_zero_is_the_paper_s_bit_for_bit(predict):
+    for image in pictures(3):
+        ours = memo(weighting="confidence", temperature=0, predict=predict).predict(image)
+        wanted = memo(predict=predict).predict(image)
+        assert torch.equal(ours.logits, wanted.logits) and ours.marginal_entropy == wanted.marginal_entropy
+
+
+def test_a_step_lowers_the_entropy_of_the_weighted_average():
+    robust = memo(weighting="confidence", temperature=4, predict="marginal")
+    seen = robust.explain(pictures(1)[0])
+    before, after = (
+        entropy(weighted_log_probabilities(torch.stack([p.logits for p in answers]), 4))
+        for answers in (seen.before, seen.after)
+    )
+    assert float(before) == pytest.approx(seen.prediction.marginal_entropy, rel=1e-5)
+    assert after < before
+    torch.testing.assert_close(
+        seen.prediction.logits,
+        weighted_log_probabilities(torch.stack([p.logits for p in seen.after]), 4),
+        atol=1e-5,
+        rtol=1e-5,
+    )
+
+
+def test_the_surest_group_may_answer():
+    robust = memo(predict="group")
+    seen = robust.explain(pictures(1)[0])
+    surest = min(seen.after, key=lambda p: p.entropy)  # every AugMix view is a group
+    torch.testing.assert_close(seen.prediction.probabilities, surest.probabilities, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"weighting": "confidence", "objective": "conditional_entropy"},
+            "weighting: 'confidence' weighs the marginal",
+        ),
+        ({"weighting": "confidence", "select": 0.5}, "both choose among views"),
+        ({"temperature": -1}, "temperature: expected at least 0, got -1"),
+    ],
+)
+def test_what_is_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        memo(**options)
+    with pytest.raises(UnknownName, match="unknown weighting 'fair'"):
+        memo(weighting="fair")
