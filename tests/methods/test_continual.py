@@ -9,56 +9,66 @@ from torch import nn
 
 import memo_tta as mt
 from memo_tta.errors import ConfigError, UnknownName
-from memo_tta.methods.continual import COLLAPSED, MEMORY, Carried, Collapse
+from memo_tta.methods import continual
+from memo_tta.methods.continual import COLLAPSED, LASTING, MEMORY, Carried, Collapse
 from memo_tta.objectives import marginal_entropy
 from tests.nets import CLASSES, build_classifier, everything, pictures
 
 LR, PULL = 0.05, 0.25
 
 
-def stream(points=4):
+def stream(points=5):
+    """Points with eight views each; the views of every other point are alike, so that it is sure."""
     generator = torch.Generator().manual_seed(7)
-    return [torch.randn(9, 3, 8, 8, generator=generator).split((1, 8)) for _ in range(points)]
+    spreads = [3.0 if place % 2 else 0.3 for place in range(points)]
+    drawn = [torch.randn(9, 3, 8, 8, generator=generator) for _ in range(points)]
+    return [(3 * d[:1], 3 * d[:1] + spread * d[1:]) for d, spread in zip(drawn, spreads, strict=True)]
 
 
-def plain_loop(classifier, points, carried, pull):
-    """What a script does: after each answer, what is not carried is put back, the rest pulled."""
+def plain_loop(classifier, points, carried, lasting, pull, sure):
+    """What a script does: after each answer, what is not carried is put back, the rest moved slowly."""
     module = deepcopy(classifier.module).eval().requires_grad_(True)
     source = [p.detach().clone() for p in module.parameters()]
+    slow = [p.clone() for p in source]
     lives_on = {id(p) for layer in module.modules() if carried(layer) for p in layer.parameters()}
-    answers = []
+    answers, entropies = [], []
     for x, views in points:
         module.zero_grad()
-        marginal_entropy(module(views)).backward()
+        loss = marginal_entropy(module(views))
+        loss.backward()
+        entropies.append(loss.item())
         with torch.no_grad():
             for p in module.parameters():
                 p -= LR * p.grad
             answers.append(module(x)[0].clone())
-            for p, own in zip(module.parameters(), source, strict=True):
-                p.copy_(p + pull * (own - p) if id(p) in lives_on else own)
-    return answers
+            for p, own, kept in zip(module.parameters(), source, slow, strict=True):
+                if id(p) in lives_on and entropies[-1] < sure:
+                    kept += lasting * (p - kept)
+                    kept += pull * (own - kept)
+                p.copy_(kept)
+    return answers, entropies
 
 
-@pytest.mark.parametrize(
-    ("reset", "carried", "pull"),
-    [
-        ("never", lambda layer: True, 0.0),
-        ("anchor", lambda layer: isinstance(layer, nn.GroupNorm), PULL),
-    ],
-)
-def test_answers_are_those_of_the_plain_loop(reset, carried, pull):
+@pytest.mark.parametrize("sure", [1, 0.96])  # all points teach, or not all do
+@pytest.mark.parametrize("reset", ["never", "anchor"])
+def test_answers_are_those_of_the_plain_loop(reset, sure, monkeypatch):
+    monkeypatch.setattr(continual, "SURE", sure)
     classifier = build_classifier("group-norm")
     before = everything(classifier.module)
     robust = mt.Memo(classifier, reset=reset, lr=LR, pull=PULL)
     assert robust.online
-    expected = plain_loop(classifier, stream(), carried, pull)
+    norms_only = (lambda layer: isinstance(layer, nn.GroupNorm), LASTING, PULL, sure * math.log(CLASSES))
+    kind = norms_only if reset == "anchor" else (lambda layer: True, 1, 0, math.inf)
+    expected, entropies = plain_loop(classifier, stream(), *kind)
+    if reset == "anchor":
+        assert len({value < kind[3] for value in entropies}) == (1 if sure == 1 else 2)
     for (x, views), wanted in zip(stream(), expected, strict=True):
         torch.testing.assert_close(robust.predict_views(x, views).logits, wanted, rtol=1e-4, atol=1e-5)
         assert everything(classifier.module) == before
     # Not those of points on their own; after reset they come again.
     alone = [mt.Memo(classifier, lr=LR).predict_views(x, views).logits for x, views in stream()]
     assert torch.allclose(alone[0], expected[0], atol=1e-5)
-    assert not torch.allclose(alone[3], expected[3], atol=1e-3)
+    assert not torch.allclose(alone[-1], expected[-1], atol=1e-4)
     robust.reset()
     torch.testing.assert_close(robust.predict_views(*stream()[0]).logits, expected[0], rtol=1e-4, atol=1e-5)
 
@@ -89,6 +99,7 @@ def test_a_stream_of_one_label_is_no_collapse():
 
 
 def test_after_a_collapse_the_next_point_starts_from_the_source(monkeypatch):
+    monkeypatch.setattr(continual, "SURE", 1)
     classifier = build_classifier("group-norm")
     robust = mt.Memo(classifier, reset="anchor", lr=LR)
     x, views = stream()[0]

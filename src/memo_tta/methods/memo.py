@@ -13,7 +13,7 @@ from memo_tta.errors import ConfigError
 from memo_tta.image import ImageLike
 from memo_tta.methods.bn import warn_without_layers
 from memo_tta.methods.budget import BUDGETS, Pace
-from memo_tta.methods.continual import Carried, Collapse
+from memo_tta.methods.continual import Anchored, Carried
 from memo_tta.methods.episode import episode
 from memo_tta.methods.gradient import NOT_FINITE, ViewGradient, forward_in_chunks
 from memo_tta.methods.ledger import Ledger
@@ -50,7 +50,7 @@ class MemoOptions(UpdateOptions, ViewOptions):
     predict: str = "point"  # with the adapted model: of the point, the average of views, or the surest group
     carry_optimizer: bool = False  # let moments leak from point to point, as the authors' script does
     reset: str = "always"  # or weights live on: "never" reset, or those of norm layers tied by an "anchor"
-    pull: float = 0.01  # of the anchor: so far back to the source after every point
+    pull: float = 0.01  # of the anchor: so far back to the source after every point that teaches
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,7 +132,7 @@ class Memo(ViewMethod[MemoOptions]):
         return super().n_views if self._pace is None else self._pace.views
 
     def reset(self) -> None:
-        self._rule, self._collapse = self.options.update_rule(), Collapse()
+        self._rule = self.options.update_rule()
         if self._carried is not None:
             self._carried.forget()
 
@@ -148,7 +148,7 @@ class Memo(ViewMethod[MemoOptions]):
                 "reset: 'anchor' carries the parameters of norm layers, and none of those is adapted "
                 f"(params={self.options.params!r}): use 'always', or other params"
             )
-        return Carried(carried, self.options.pull)
+        return Anchored(carried, self.options.pull)
 
     def explain(
         self,
@@ -205,21 +205,13 @@ class Memo(ViewMethod[MemoOptions]):
                     after = forward_in_chunks(self.classifier, look.views, self.options.micro_batch)
                     seen += [look.views, look.logits.detach(), after]
             kept = None if self._carried is None else self._carried.taken()
-        if kept is not None:
-            self._carry_on(kept, logits, batch)
+        if self._carried is not None and kept is not None:
+            self._carried.learn(kept, logits, self.source_logits(batch)[0], first_entropy)
         if self.options.carry_optimizer:
             self._rule = rule
         if self._pace is not None:
             self._pace.learn(len(views), perf_counter() - began)
         return Outcome(logits, adapted=True, marginal_entropy=first_entropy)
-
-    def _carry_on(self, kept: list[Tensor], logits: Tensor, batch: Batch) -> None:
-        """From what this point taught, or, if that was too much of one label, from the source again."""
-        assert self._carried is not None
-        if self.options.reset == "anchor" and self._collapse.seen(logits, self.source_logits(batch)[0]):
-            self.reset()
-        else:
-            self._carried.keep(kept)
 
     def _look(self, views: Tensor, x: Tensor, statistics: MixedStatistics) -> ViewGradient:
         """See what the model says of the views."""
