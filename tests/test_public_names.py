@@ -40,7 +40,7 @@ def test_an_unknown_attribute_is_an_attribute_error():
 def test_methods_are_these():
     assert set(mt.methods.METHODS) == {
         *("source", "tta", "bn1", "bn", "tent", "tent-episodic", "tent-all", "tent-bs1", "ttt"),
-        *("memo", "memo-pce", "memo-ce"),
+        *("memo", "memo-pce", "memo-ce", "restore"),
     }
 
 

@@ -8,7 +8,7 @@ import torch
 from scipy import ndimage, signal, stats
 
 from memo_tta.data.sample_images import load_sample
-from memo_tta.errors import ConfigError, UnknownName
+from memo_tta.errors import UnknownName
 from memo_tta.views.restorations import RESTORATIONS, blur, deblur
 from memo_tta.views.restore import Restore
 
@@ -121,8 +121,11 @@ def test_large_images_are_cut_as_loaded():
     assert restore.whole_image and restore(image, 2, np.random.default_rng(0)).shape == (2, 3, 224, 224)
 
 
-def test_what_is_refused():
-    with pytest.raises(ConfigError, match="n_views: expected at least 2, a view of each version, got 1"):
-        Restore(32, ("plain", "median"))(IMAGE, 1, np.random.default_rng(0))
+def test_few_views_show_the_first_versions():
+    restore = Restore(32, ("plain", "median", "autocontrast"))
+    assert restore.groups(2) == [1, 1] and restore(IMAGE, 2, np.random.default_rng(0)).shape == (2, 3, 32, 32)
+
+
+def test_an_unknown_restoration_lists_the_choices():
     with pytest.raises(UnknownName, match=r"unknown restoration 'medain'.*did you mean 'median'"):
         Restore(32, ("plain", "medain"))

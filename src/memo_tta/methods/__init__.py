@@ -39,6 +39,11 @@ METHODS = Registry(
     {
         "source": MethodEntry("the model as it is", Source),
         "tta": MethodEntry("average the predictions on the views, adapt nothing", TTA),
+        "restore": MethodEntry(
+            "average restored versions of the image, the sure ones more, adapt nothing",
+            TTA,
+            {"augment": "restore", "weighting": "confidence", "n_views": 36, "early_views": 6},
+        ),
         "bn1": MethodEntry("batch-norm statistics mixed with those of the point, N = 16", BatchNorm),
         "bn": MethodEntry(
             "batch-norm statistics mixed with those of 256 points, N = 256",

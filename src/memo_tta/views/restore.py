@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from memo_tta.errors import ConfigError
 from memo_tta.views.plan import CropPlan
 from memo_tta.views.restorations import RESTORATIONS
 from memo_tta.views.standard import build_crop, check_request
@@ -30,12 +29,8 @@ class Restore:
         return self._crop.whole_image
 
     def groups(self, n: int) -> list[int]:
-        """How many of n views show each version."""
-        if n < len(self.names):
-            raise ConfigError(
-                f"n_views: expected at least {len(self.names)}, a view of each version, got {n}"
-            )
-        return [len(part) for part in np.array_split(np.arange(n), len(self.names))]
+        """How many of n views show each version; fewer views than versions show the first ones."""
+        return [len(part) for part in np.array_split(np.arange(n), min(n, len(self.names)))]
 
     def __call__(self, image: np.ndarray, n: int, rng: np.random.Generator) -> Tensor:
         """n views of a uint8 (height, width, 3) image, group by group: float32 (n, 3, size, size) in 0..1."""
@@ -43,15 +38,16 @@ class Restore:
         plan = self._crop.plan(image, n, rng)
         ends = np.cumsum(self.groups(n))[:-1]
         boxes, flips = np.split(plan.box, ends), np.split(plan.flip, ends)
+        versions = self.versions(image, len(boxes))
         crops = [
             self._crop.cut(version, CropPlan(box, flip))
-            for version, box, flip in zip(self.versions(image), boxes, flips, strict=True)
+            for version, box, flip in zip(versions, boxes, flips, strict=True)
         ]
         return torch.from_numpy(np.concatenate(crops)).float().div_(255)
 
-    def versions(self, image: np.ndarray) -> list[np.ndarray]:
-        """The image, restored in each way."""
+    def versions(self, image: np.ndarray, count: int | None = None) -> list[np.ndarray]:
+        """The image, restored in each way, or in the first ones."""
         scale = math.sqrt(min(image.shape[:2]) / SMALL)
         x = torch.from_numpy(image.transpose(2, 0, 1).copy()).float().div_(255)
-        restored = (RESTORATIONS[name](x, scale) for name in self.names)
+        restored = (RESTORATIONS[name](x, scale) for name in self.names[:count])
         return [(255 * y).round_().clamp_(0, 255).byte().permute(1, 2, 0).numpy() for y in restored]
