@@ -5,13 +5,14 @@ python -m benchmarks.continual --help
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 import numpy as np
 
 from memo_tta.data.catalog import load_parts
-from memo_tta.data.corruptions.severity import SEVERITIES, TEST
+from memo_tta.data.corruptions.severity import SEVERITIES, TEST, VALIDATION
 from memo_tta.evaluation.analysis import Answers, mean_error
 from memo_tta.evaluation.statistics import paired
 from memo_tta.files import whole_file
@@ -27,7 +28,7 @@ NAMES = {"source": ("source", GREY), "always": ("episodic: reset after every poi
 NAMES |= {"never": ("never reset", RED), "anchor": ("anchored", GREEN)}
 
 
-def write_stream(file: Path, points: int, corruptions: tuple[str, ...] = TEST) -> None:
+def write_stream(file: Path, points: int, corruptions: Sequence[str]) -> None:
     """Test images of CIFAR-10 in random order, each with a corruption and a level by chance."""
     rng = np.random.default_rng(SEED)
     parts = load_parts("cifar10", corruptions, SEVERITIES)
@@ -50,15 +51,17 @@ def shares(predictions: np.ndarray, window: int) -> np.ndarray:
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--weights", type=click.Path(exists=True, path_type=Path), help="Other ones than the shipped.")
 @click.option("--points", default=2000, show_default=True, type=click.IntRange(WINDOW))
+@click.option("--validation", is_flag=True, help="The four validation corruptions instead of the 15.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw errors and shares over the stream here.")
-def main(out: Path, weights: Path | None, points: int, plot: Path | None) -> None:
+def main(out: Path, weights: Path | None, points: int, validation: bool, plot: Path | None) -> None:
     stream = out / "stream.npz"
     if not stream.exists():
-        write_stream(stream, points)
+        write_stream(stream, points, VALIDATION if validation else TEST)
     lines: dict[str, Answers] = {}
     click.echo(
-        "| weights | error % | 95 % | most answers on one label in any 500 points |\n|---|---|---|---|"
+        f"| weights | error % | 95 % | to episodic | 95 % | most on one label in any {WINDOW} points |"
     )
+    click.echo("|---" * 6 + "|")
     for reset, methods in METHODS.items():
         words = ["evaluate", str(stream), "--model", "resnet26", "--methods", methods]
         words += ["--weights", str(weights)] if weights else []
