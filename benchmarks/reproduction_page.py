@@ -7,13 +7,15 @@ A line `<!-- run NAME -->` of the page is followed by what that run gave, up to 
 import csv
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from benchmarks.reproduce import BATCHES, Step, steps
 from memo_tta.data.corruptions.severity import CORRUPTIONS
+from memo_tta.errors import DataError
 from memo_tta.files import whole_file
 from memo_tta.report import written
 from memo_tta.report.beside import in_paper
@@ -85,17 +87,20 @@ def csv_rows(runs: Mapping[str, Run]) -> Iterator[tuple[object, ...]]:
                         yield fields
 
 
+def begun(out: Path, shown: Sequence[Step]) -> Iterator[tuple[str, Run]]:
+    """The runs that have records."""
+    for step in shown:
+        with suppress(DataError):
+            yield step.name, open_run(out / step.name)
+
+
 @click.command(help=__doc__)
 @click.argument("out", type=click.Path(exists=True, path_type=Path))
 @click.option("--docs", default="docs", show_default=True, type=click.Path(exists=True, path_type=Path))
 def main(out: Path, docs: Path) -> None:
     shown: list[Step] = list(steps(OUT, AUTHORS, PICTURES))
     commands = {step.name: shlex.join(step.command(OUT)) for step in shown}
-    runs = {
-        step.name: open_run(out / step.name)
-        for step in shown
-        if (out / step.name / "records.sqlite").exists()
-    }
+    runs = dict(begun(out, shown))
     page = docs / "reproduction.md"
     text = fill(page.read_text("utf-8"), runs, commands)
     with whole_file(page) as part:

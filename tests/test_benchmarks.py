@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import adaptation, evaluation, installed, load, memory, page, prediction, startup, views
+from benchmarks import (
+    adaptation,
+    continual,
+    evaluation,
+    installed,
+    load,
+    memory,
+    page,
+    prediction,
+    startup,
+    views,
+)
 from benchmarks.measure import Row, interleaved
 from memo_tta.cli import main
 from memo_tta.models.resnet_cifar import ResNet26
@@ -99,3 +110,9 @@ def test_the_load_test_measures_a_service_that_it_starts_and_ends(monkeypatch):
     assert rows["neither an answer nor 503"].measured == 0
     assert rows["bad requests that got no 4xx"].measured == 0
     assert rows["replicas whose weights had to be replaced"].detail.endswith(": 200")
+
+
+def test_shares_of_the_commonest_label_are_those_counted_window_by_window():
+    said = np.random.default_rng(0).choice([2, 5, 7], size=40, p=[0.6, 0.3, 0.1])
+    counted = [max(np.bincount(said[end - 10 : end])) / 10 for end in range(10, 41)]
+    assert continual.shares(said, 10).tolist() == counted
