@@ -118,3 +118,40 @@ def test_what_is_refused(options, message):
         memo(**options)
     with pytest.raises(UnknownName, match="unknown weighting 'fair'"):
         memo(weighting="fair")
+
+
+def restoring(**options):
+    return mt.methods.METHODS["restore"](build_classifier("group-norm"), **options)
+
+
+def test_restore_weighs_groups_of_views_and_adapts_nothing():
+    robust = restoring(n_views=14, early_views=None, temperature=3)
+    x, views = torch.randn(1, 3, 8, 8), torch.randn(14, 3, 8, 8)
+    prediction = robust.predict_views(x, views)
+    module = build_classifier("group-norm").module.eval()
+    with torch.no_grad():
+        expected = weighted_log_probabilities(module(views), 3, [2] * 7)
+    torch.testing.assert_close(prediction.logits, expected)
+    assert not prediction.adapted and prediction.reason == "averaged over the views, nothing adapted"
+    assert not torch.allclose(
+        prediction.logits, marginal_log_probabilities(module(views)).detach(), atol=1e-3
+    )
+
+
+def test_restore_stops_early_where_the_first_views_are_sure():
+    robust = restoring(n_views=14, early_views=2, early_confidence=1e-6)
+    x, views = torch.randn(1, 3, 8, 8), torch.randn(14, 3, 8, 8)
+    views[:2] = x  # so they say what the source says
+    prediction = robust.predict_views(x, views)
+    assert prediction.reason.startswith("the first 2 views agree with the source, confidence 0.")
+    assert torch.equal(prediction.logits, prediction.source.logits)
+    unsure = restoring(n_views=14, early_views=2, early_confidence=1).predict_views(x, views)
+    assert unsure.reason == "averaged over the views, nothing adapted"
+
+
+def test_what_the_plain_group_sees_comes_first():
+    seen = []
+    robust = restoring(n_views=14, early_views=2, early_confidence=1)
+    robust.classifier.module.register_forward_hook(lambda _m, given, _o: seen.append(len(given[0])))
+    robust.predict(pictures(1)[0])
+    assert seen == [1, 2, 14]

@@ -42,7 +42,7 @@ METHODS = Registry(
         "restore": MethodEntry(
             "average restored versions of the image, the sure ones more, adapt nothing",
             TTA,
-            {"augment": "restore", "weighting": "confidence", "n_views": 36, "early_views": 6},
+            {"augment": "restore", "weighting": "confidence", "n_views": 56, "early_views": 4},
         ),
         "bn1": MethodEntry("batch-norm statistics mixed with those of the point, N = 16", BatchNorm),
         "bn": MethodEntry(

@@ -33,7 +33,7 @@ class ViewOptions(Options):
     micro_batch: int | None = None
     precision: str = "float32"  # or "bf16": products of matrices in bfloat16, weights and sums as they are
     weighting: str = "uniform"  # of views in their average; "confidence": of groups of them, by entropy
-    temperature: float = 8.0  # of that: 0 is uniform
+    temperature: float = 2.0  # of that: 0 is uniform
     early_views: int | None = None  # leave points alone where so many views, seen first, agree with source
     early_confidence: float = 0.9  # ... and are on average at least this sure
 

@@ -12,13 +12,15 @@ from memo_tta.views.restorations import RESTORATIONS
 from memo_tta.views.standard import build_crop, check_request
 
 SMALL = 32  # pixels, of the images that filter widths are given for
+# Chosen on validation corruptions and clean images by benchmarks/choose_restorations.py.
+CHOSEN = ("plain", "median", "deblur", "soften", "sharpen", "denoise", "autocontrast")
 
 
 class Restore:
     """The image as it is and restored in several ways, each cropped and mirrored at random."""
 
-    def __init__(self, size: int, names: Sequence[str] | None = None, crop: str | None = None):
-        self.names = tuple(RESTORATIONS) if names is None else tuple(names)
+    def __init__(self, size: int, names: Sequence[str] = CHOSEN, crop: str | None = None):
+        self.names = tuple(names)
         for name in self.names:
             _ = RESTORATIONS[name]
         self._crop = build_crop(size, crop)
