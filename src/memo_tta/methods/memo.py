@@ -44,7 +44,7 @@ class MemoOptions(UpdateOptions, ViewOptions):
     objective: str | Callable[[Tensor], Tensor] = "marginal_entropy"
     threshold: float | None = None  # adapt above this share of log K of marginal entropy (appendix A)
     skip_confidence: float | None = None  # adapt unless the source prediction is at least this sure
-    budget: str = "full"  # or "fast": a preset of the three above
+    budget: str = "full"  # or "fast": a preset of skip_confidence and the early options
     budget_seconds: float | None = None  # fewer views than n_views, if a point would take longer
     select: float | None = None  # adapt on this share of the views, those of lowest entropy
     predict: str = "point"  # with the adapted model: of the point, the average of views, or the surest group
