@@ -9,7 +9,7 @@ from typing import Any
 import numba
 
 Function = Callable[..., Any]
-LOADING = 2.0  # seconds: what takes longer is not loaded but compiled
+LOADING = 5.0  # seconds: what takes longer, on a busy machine too, is not loaded but compiled
 
 
 def kernel(signature: str) -> Callable[[Function], Function]:
