@@ -39,7 +39,7 @@ def _wrong(classifier: mt.Classifier, batch: Dataset) -> list[bool]:
     return (classifier(x).argmax(1).numpy() != batch.y).tolist()
 
 
-def main(weights: str, points: int = 1000, levels: Sequence[int] = (5, 3)) -> None:
+def main(weights: str, points: int, levels: Sequence[int]) -> None:
     jobs = [(weights, corruption, level, points) for corruption in CORRUPTIONS for level in levels]
     errors = iter(ordered_map(error_percent, jobs, default_workers()))
     for corruption in CORRUPTIONS:
@@ -49,5 +49,6 @@ def main(weights: str, points: int = 1000, levels: Sequence[int] = (5, 3)) -> No
 
 
 if __name__ == "__main__":
-    words = sys.argv[1:]
-    main(words[0], *map(int, words[1:2]), *([list(map(int, words[2:]))] if words[2:] else []))
+    weights, *numbers = sys.argv[1:]
+    points, *levels = map(int, numbers or [1000])
+    main(weights, points, levels or (5, 3))
