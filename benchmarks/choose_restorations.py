@@ -1,4 +1,7 @@
-"""Chooses what `preset="best"` is made of, on validation corruptions and clean images alone.
+"""Chooses the restorations, on validation corruptions and clean images alone.
+
+The errors are those of the images that the choice is made on, the best of some 160 settings: too low. The
+margin and the rule between equals were written down after a first look at the table.
 
 python -m benchmarks.choose_restorations --help
 """

@@ -12,7 +12,7 @@ from memo_tta.views.restorations import RESTORATIONS
 from memo_tta.views.standard import build_crop, check_request
 
 SMALL = 32  # pixels, of the images that filter widths are given for
-# Chosen on validation corruptions and clean images by benchmarks/choose_restorations.py.
+# By benchmarks/choose_restorations.py, from validation corruptions and clean images.
 CHOSEN = ("plain", "median", "deblur", "soften", "sharpen", "denoise", "autocontrast")
 
 
