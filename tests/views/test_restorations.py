@@ -9,7 +9,7 @@ from scipy import ndimage, signal, stats
 
 from memo_tta.data.sample_images import load_sample
 from memo_tta.errors import UnknownName
-from memo_tta.views.restorations import RESTORATIONS, blur, deblur
+from memo_tta.views.restorations import RESTORATIONS, blur, deblur, noise_variance
 from memo_tta.views.restore import Restore
 
 IMAGE = load_sample()[3].image
@@ -63,6 +63,39 @@ def test_denoise_is_the_filter_of_wiener():
         np.testing.assert_allclose(mine[2:-2, 2:-2], expected[2:-2, 2:-2], atol=1e-4)
 
 
+def test_nonlocal_means_pixel_by_pixel():
+    x = torch.rand(3, 14, 17, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    noise = float(noise_variance(x))
+    padded = np.pad(x.numpy(), ((0, 0), (3, 3), (3, 3)), mode="reflect")
+
+    def surroundings(pixels, row, column):
+        """3 x 3 pixels around one, which the border repeats."""
+        rows, columns = (
+            np.clip(at + np.arange(-1, 2), 0, size - 1)
+            for at, size in zip((row, column), (14, 17), strict=True)
+        )
+        return pixels[:, rows[:, None], columns]
+
+    for row, column in [(0, 0), (7, 9), (13, 3)]:
+        total, weights = np.zeros(3), 0.0
+        for down in range(-3, 4):
+            for right in range(-3, 4):
+                other = padded[:, 3 + down : 17 + down, 3 + right : 20 + right]
+                both = (surroundings(pixels, row, column) for pixels in (other, x.numpy()))
+                difference = np.square(np.subtract(*both)).mean()
+                weight = math.exp(-max(difference - 2 * noise, 0) / (2 * noise))
+                total, weights = total + weight * other[:, row, column], weights + weight
+        np.testing.assert_allclose(
+            RESTORATIONS["nonlocal"](x, 1)[:, row, column], total / weights, rtol=0, atol=1e-10
+        )
+
+
+def test_the_variance_of_noise_is_found():
+    ramp = torch.linspace(0, 1, 64).expand(3, 64, 64)
+    noisy = ramp + 0.07 * torch.randn(3, 64, 64, generator=torch.Generator().manual_seed(0))
+    assert float(noise_variance(noisy)) == pytest.approx(0.07**2, rel=0.1)
+
+
 def test_equalize_gives_every_pixel_its_rank():
     ranks = by_channel(lambda c: (stats.rankdata(c) - 0.5).reshape(c.shape) / c.size)
     check(RESTORATIONS["equalize"](X, 1), ranks)
@@ -85,7 +118,9 @@ def test_deblur_undoes_a_blur():
     torch.testing.assert_close(deblur(flat, 1.0), flat)
 
 
-@pytest.mark.parametrize(("name", "sigma"), [("median", 0.1), ("denoise", 0.1), ("blur", 0.1)])
+@pytest.mark.parametrize(
+    ("name", "sigma"), [("median", 0.1), ("denoise", 0.1), ("blur", 0.1), ("nonlocal", 0.05)]
+)
 def test_less_noise_than_before(name, sigma):
     noisy = X + sigma * torch.randn(X.shape, generator=torch.Generator().manual_seed(0))
     before, after = ((image - X).square().mean() for image in (noisy, RESTORATIONS[name](noisy, 1)))

@@ -17,6 +17,8 @@ Restoration = Callable[[Tensor, float], Tensor]
 
 CLIPPED = 0.01  # of the pixels at either end, when contrast is stretched
 NOISE_TO_SIGNAL = 0.02  # what deconvolution assumes
+NEAR = 3  # pixels to either side that non-local means compares with
+STRENGTH = 2.0  # of non-local means: how much more than noise surroundings may differ, in its variance
 
 
 def plain(x: Tensor, scale: float) -> Tensor:
@@ -81,6 +83,27 @@ def _box(x: Tensor, width: int) -> Tensor:
     return F.avg_pool2d(F.pad(x[None], (rim,) * 4, mode="replicate"), width, stride=1)[0]
 
 
+def nonlocal_means(x: Tensor, scale: float) -> Tensor:
+    """Every pixel averaged with those near it whose surroundings differ no more than noise explains."""
+    height, width = x.shape[1:]
+    near = min(NEAR, height - 1, width - 1)
+    padded = F.pad(x[None], (near,) * 4, mode="reflect")[0]
+    steps = range(2 * near + 1)
+    others = torch.stack([padded[:, i : i + height, j : j + width] for i in steps for j in steps])
+    difference = _box((others - x).square_().mean(dim=1), 2 * max(1, round(scale)) + 1)
+    noise = noise_variance(x)
+    weight = torch.exp(-(difference - 2 * noise).clamp_(min=0) / (STRENGTH * noise).clamp(min=1e-8))
+    return torch.einsum("nhw,nchw->chw", weight, others) / weight.sum(dim=0)
+
+
+def noise_variance(x: Tensor) -> Tensor:
+    """Of white noise, from the median of second differences in both directions, which edges barely move."""
+    kernel = torch.tensor([1.0, -2.0, 1.0], dtype=x.dtype, device=x.device)
+    padded = F.pad(x[:, None], (1, 1, 1, 1), mode="replicate")
+    response = F.conv2d(padded, torch.outer(kernel, kernel)[None, None])
+    return (response.abs().median() / (6 * 0.6745)) ** 2
+
+
 def autocontrast(x: Tensor, scale: float) -> Tensor:
     """Every channel stretched to 0..1, a hundredth of its pixels clipped at either end."""
     flat = x.flatten(1).sort(dim=1).values
@@ -123,6 +146,7 @@ RESTORATIONS: Registry[Restoration] = Registry(
         "blur": lambda x, scale: blur(x, 0.8 * scale),
         "median": median,
         "denoise": denoise,
+        "nonlocal": nonlocal_means,
         "autocontrast": autocontrast,
         "equalize": equalize,
         "sharpen": sharpen,
