@@ -9,7 +9,10 @@ from scipy.special import softmax, xlogy
 
 import memo_tta as mt
 from memo_tta.errors import ConfigError, UnknownName
+from memo_tta.methods import METHODS
+from memo_tta.methods.presets import PRESETS
 from memo_tta.objectives import entropy, marginal_log_probabilities, weighted_log_probabilities
+from memo_tta.views.restore import CHOSEN, Restore
 from tests.nets import build_classifier, pictures
 
 LR = 0.05
@@ -121,21 +124,41 @@ def test_what_is_refused(options, message):
 
 
 def restoring(**options):
-    return mt.methods.METHODS["restore"](build_classifier("group-norm"), **options)
+    return mt.Memo(build_classifier("group-norm"), preset="best", **options)
 
 
 def test_restore_weighs_groups_of_views_and_adapts_nothing():
-    robust = restoring(n_views=14, early_views=None, temperature=3)
-    x, views = torch.randn(1, 3, 8, 8), torch.randn(14, 3, 8, 8)
+    robust = restoring(n_views=2 * len(CHOSEN), early_views=None, temperature=3)
+    x, views = torch.randn(1, 3, 8, 8), torch.randn(2 * len(CHOSEN), 3, 8, 8)
     prediction = robust.predict_views(x, views)
     module = build_classifier("group-norm").module.eval()
     with torch.no_grad():
-        expected = weighted_log_probabilities(module(views), 3, [2] * 7)
-    torch.testing.assert_close(prediction.logits, expected)
+        logits = module(views)
+    torch.testing.assert_close(prediction.logits, weighted_log_probabilities(logits, 3, [2] * len(CHOSEN)))
     assert not prediction.adapted and prediction.reason == "averaged over the views, nothing adapted"
-    assert not torch.allclose(
-        prediction.logits, marginal_log_probabilities(module(views)).detach(), atol=1e-3
-    )
+    assert not torch.allclose(prediction.logits, marginal_log_probabilities(logits), atol=1e-3)
+
+
+def test_without_a_step_memo_is_test_time_augmentation():
+    classifier, image = build_classifier("group-norm"), pictures(1)[0]
+    ours = mt.Memo(classifier, steps=0, predict="marginal", n_views=6).predict(image)
+    theirs = METHODS["tta"](classifier, n_views=6).predict(image)
+    assert torch.equal(ours.logits, theirs.logits) and ours.marginal_entropy == theirs.marginal_entropy
+
+
+def test_the_best_preset_is_the_restore_method():
+    image = pictures(1)[0]
+    theirs = METHODS["restore"](build_classifier("group-norm"), n_views=14).predict(image)
+    assert torch.equal(restoring(n_views=14).predict(image).logits, theirs.logits)
+    with pytest.raises(UnknownName, match=r"unknown preset 'bset'.*did you mean 'best'"):
+        mt.Memo(build_classifier("group-norm"), preset="bset")
+
+
+def test_what_is_said_goes_before_the_preset_and_the_preset_before_the_classifier():
+    classifier = build_classifier("group-norm", n_views=3, prior_strength=4)
+    options = mt.Memo(classifier, preset="best", temperature=7).options
+    assert options.temperature == 7 and options.prior_strength is None
+    assert options.n_views == PRESETS["best"]["n_views"]
 
 
 def test_restore_stops_early_where_the_first_views_are_sure():
@@ -155,3 +178,13 @@ def test_what_the_plain_group_sees_comes_first():
     robust.classifier.module.register_forward_hook(lambda _m, given, _o: seen.append(len(given[0])))
     robust.predict(pictures(1)[0])
     assert seen == [1, 2, 14]
+
+
+def test_nothing_is_restored_where_the_first_views_are_sure(monkeypatch):
+    robust, image = restoring(n_views=14, early_views=2, early_confidence=1e-6), pictures(1)[0]
+    monkeypatch.setattr(Restore, "plain", lambda _self, image, n, _rng: torch.zeros(n, 3, 8, 8))
+    monkeypatch.setattr(Restore, "versions", lambda *_: pytest.fail("restored"))
+    with torch.no_grad():
+        bias = robust.classifier.module.eval()(robust.classifier.normalise(torch.zeros(1, 3, 8, 8)))
+    monkeypatch.setattr(robust, "source_logits", lambda _batch: bias)
+    assert robust.predict(image).reason.startswith("the first 2 views agree")

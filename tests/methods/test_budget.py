@@ -8,8 +8,8 @@ import torch
 import memo_tta as mt
 from memo_tta.errors import ConfigError
 from memo_tta.methods import memo
-from memo_tta.methods.budget import Pace
 from memo_tta.methods.ledger import Ledger
+from memo_tta.methods.pace import Pace
 from tests.nets import build_classifier, pictures
 
 

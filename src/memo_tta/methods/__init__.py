@@ -41,8 +41,8 @@ METHODS = Registry(
         "tta": MethodEntry("average the predictions on the views, adapt nothing", TTA),
         "restore": MethodEntry(
             "average restored versions of the image, the sure ones more, adapt nothing",
-            TTA,
-            {"augment": "restore", "weighting": "confidence", "n_views": 56, "early_views": 4},
+            Memo,
+            {"preset": "best"},
         ),
         "bn1": MethodEntry("batch-norm statistics mixed with those of the point, N = 16", BatchNorm),
         "bn": MethodEntry(

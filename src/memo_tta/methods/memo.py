@@ -1,7 +1,7 @@
 """MEMO: one gradient step on the entropy of the view-averaged prediction (Algorithm 1)."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -12,16 +12,17 @@ from torch import Tensor
 from memo_tta.errors import ConfigError
 from memo_tta.image import ImageLike
 from memo_tta.methods.bn import warn_without_layers
-from memo_tta.methods.budget import BUDGETS, Pace
 from memo_tta.methods.continual import Anchored, Carried
 from memo_tta.methods.episode import episode
 from memo_tta.methods.gradient import NOT_FINITE, ViewGradient, forward_in_chunks
 from memo_tta.methods.ledger import Ledger
+from memo_tta.methods.memo_options import MemoOptions
 from memo_tta.methods.method import Batch, Outcome
-from memo_tta.methods.options import UpdateOptions, check_above_zero, check_share
+from memo_tta.methods.pace import Pace
 from memo_tta.methods.parameters import choose_parameters
 from memo_tta.methods.prediction import Prediction
-from memo_tta.methods.viewing import DrawViews, ViewMethod, ViewOptions
+from memo_tta.methods.presets import BUDGETS, PRESETS
+from memo_tta.methods.viewing import NOTHING_ADAPTED, DrawViews, ViewMethod
 from memo_tta.models.batchnorm import MixedStatistics, mixed_statistics, norm_layers
 from memo_tta.models.classifier import Classifier, Point
 from memo_tta.objectives import (
@@ -29,60 +30,12 @@ from memo_tta.objectives import (
     entropy,
     group_log_probabilities,
     log_probabilities,
+    marginal_log_probabilities,
+    weighted_log_probabilities,
 )
 from memo_tta.registry import unknown_name
 from memo_tta.seeding import SampleId
-
-PREDICT = ("point", "marginal", "group")
-RESETS = ("always", "never", "anchor")
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoOptions(UpdateOptions, ViewOptions):
-    """The paper's options, and what it leaves as future work (`skip_confidence`)."""
-
-    objective: str | Callable[[Tensor], Tensor] = "marginal_entropy"
-    threshold: float | None = None  # adapt above this share of log K of marginal entropy (appendix A)
-    skip_confidence: float | None = None  # adapt unless the source prediction is at least this sure
-    budget: str = "full"  # or "fast": a preset of skip_confidence and the early options
-    budget_seconds: float | None = None  # fewer views than n_views, if a point would take longer
-    select: float | None = None  # adapt on this share of the views, those of lowest entropy
-    predict: str = "point"  # with the adapted model: of the point, the average of views, or the surest group
-    carry_optimizer: bool = False  # let moments leak from point to point, as the authors' script does
-    reset: str = "always"  # or weights live on: "never" reset, or those of norm layers tied by an "anchor"
-    pull: float = 0.01  # of the anchor: so far back to the source after every point that teaches
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if isinstance(self.objective, str):
-            _ = OBJECTIVES[self.objective]
-        if self.threshold is not None:
-            check_share("threshold", self.threshold, "[0, 1)", self.threshold != 1)
-        if self.skip_confidence is not None:
-            check_share("skip_confidence", self.skip_confidence, "(0, 1]", self.skip_confidence != 0)
-        if self.budget_seconds is not None:
-            check_above_zero("budget_seconds", self.budget_seconds)
-        if self.select is not None:
-            check_share("select", self.select, "(0, 1]", self.select != 0)
-        if self.predict not in PREDICT:
-            raise unknown_name("predict", self.predict, PREDICT)
-        if self.reset not in RESETS:
-            raise unknown_name("reset", self.reset, RESETS)
-        check_share("pull", self.pull, "(0, 1]", self.pull != 0)
-        if self.weighting != "uniform":
-            what = f"weighting: {self.weighting!r}"
-            if self.objective != "marginal_entropy":
-                raise ConfigError(f"{what} weighs the marginal, so objective must be 'marginal_entropy'")
-            if self.select is not None:
-                raise ConfigError(f"{what} and select={self.select} both choose among views: give one")
-        if self.objective == "pairwise_cross_entropy" and self.selected(self.n_views) < 2:
-            raise ConfigError(
-                "objective: pairwise_cross_entropy compares views, so n_views and select must leave 2 or more"
-            )
-
-    def selected(self, views: int) -> int:
-        """How many of so many views the objective sees."""
-        return views if self.select is None else max(1, round(self.select * views))
+from memo_tta.views import Restore
 
 
 @dataclass(frozen=True)
@@ -109,15 +62,18 @@ class Memo(ViewMethod[MemoOptions]):
         for name in classifier.settings:
             if name not in self.from_settings:
                 raise unknown_name("setting of the classifier", name, self.from_settings)
-        budget = options.get("budget", classifier.settings.get("budget", "full"))
-        super().__init__(classifier, **{**BUDGETS[budget], **options})
+        chosen = {"preset": "paper", "budget": "full", **classifier.settings, **options}
+        presets = {**PRESETS[chosen["preset"]], **BUDGETS[chosen["budget"]]}
+        super().__init__(classifier, **{**presets, **options})
         if options.get("prior_strength") is not None:
             warn_without_layers(classifier)
         objective = self.options.objective
         self._objective = OBJECTIVES[objective] if isinstance(objective, str) else objective
         if objective == "marginal_entropy":
             self._objective = self._marginal_entropy
-        self._parameters = choose_parameters(classifier.module, self.options.params)
+        self._parameters = (
+            choose_parameters(classifier.module, self.options.params) if self.options.steps else []
+        )
         seconds = self.options.budget_seconds
         self._pace = None if seconds is None else Pace(seconds, self.options.n_views)
         self._carried = self._carrying()
@@ -178,40 +134,68 @@ class Memo(ViewMethod[MemoOptions]):
             return Outcome(None, reason=reason)
         began = perf_counter()
         label = None if self.options.early_views is None else int(self.source_logits(batch)[0].argmax())
-        module, rule = self.classifier.module, self._rule.copy()
-        with episode(module, self._parameters), self.computing():
+        with episode(self.classifier.module, self._parameters), self.computing():
             if self._carried is not None:
                 self._carried.put()
-            views = draw()
-            if label is not None and (reason := self.agreed(label, views)) is not None:
+            if label is not None and (reason := self._agreed(label, draw)) is not None:
                 return Outcome(None, reason=reason)
-            with mixed_statistics(module, self.options.prior_strength) as statistics:
-                look = self._look(views, batch.x, statistics)
-                if statistics.mixes_nothing and self.options.micro_batch is None and self._carried is None:
-                    # The model was still the source, so this is what test-time augmentation sees.
-                    batch.ledger.keep(("logits", self.first_views), look.logits.detach(), look.seconds)
-                first_entropy = _number(self._marginal_entropy(look.logits.detach()))
-                if (reason := self._low_entropy(first_entropy, look.logits)) is not None:
-                    return Outcome(None, reason=reason, marginal_entropy=first_entropy)
-                for step in range(self.options.steps):
-                    if step > 0:
-                        look = self._look(draw(), batch.x, statistics)
-                    loss = self._objective(self._select(look.logits))
-                    if not look.descend(loss, self._parameters, rule):
-                        return Outcome(None, reason=NOT_FINITE, marginal_entropy=first_entropy)
-                with batch.ledger.stage("predict"):
-                    logits = self._answer(batch.x, look.views, statistics)
-                if seen is not None:
-                    after = forward_in_chunks(self.classifier, look.views, self.options.micro_batch)
-                    seen += [look.views, look.logits.detach(), after]
+            views = draw()
+            with mixed_statistics(self.classifier.module, self.options.prior_strength) as statistics:
+                if self.options.steps:
+                    outcome = self._adapt(batch, views, draw, statistics, seen)
+                else:
+                    outcome = self._average(batch, views, statistics, seen)
             kept = None if self._carried is None else self._carried.taken()
+        if outcome.logits is None:
+            return outcome
         if self._carried is not None and kept is not None:
-            self._carried.learn(kept, logits, self.source_logits(batch)[0], first_entropy)
-        if self.options.carry_optimizer:
-            self._rule = rule
+            source = self.source_logits(batch)[0]
+            self._carried.learn(kept, outcome.logits, source, outcome.marginal_entropy)
         if self._pace is not None:
             self._pace.learn(len(views), perf_counter() - began)
+        return outcome
+
+    def _adapt(
+        self,
+        batch: Batch,
+        views: Tensor,
+        draw: DrawViews,
+        statistics: MixedStatistics,
+        seen: list[Tensor] | None,
+    ) -> Outcome:
+        """Algorithm 1; the weights stay adapted."""
+        rule = self._rule.copy()
+        look = self._look(views, batch.x, statistics)
+        if statistics.mixes_nothing and self.options.micro_batch is None and self._carried is None:
+            # The model was still the source, so this is what test-time augmentation sees.
+            batch.ledger.keep(("logits", self.first_views), look.logits.detach(), look.seconds)
+        first_entropy = _number(self._marginal_entropy(look.logits.detach()))
+        if (reason := self._low_entropy(first_entropy, look.logits)) is not None:
+            return Outcome(None, reason=reason, marginal_entropy=first_entropy)
+        for step in range(self.options.steps):
+            if step > 0:
+                look = self._look(draw(), batch.x, statistics)
+            loss = self._objective(self._select(look.logits))
+            if not look.descend(loss, self._parameters, rule):
+                return Outcome(None, reason=NOT_FINITE, marginal_entropy=first_entropy)
+        with batch.ledger.stage("predict"):
+            logits = self._answer(batch.x, look.views, statistics)
+        if seen is not None:
+            after = forward_in_chunks(self.classifier, look.views, self.options.micro_batch)
+            seen += [look.views, look.logits.detach(), after]
+        if self.options.carry_optimizer:
+            self._rule = rule
         return Outcome(logits, adapted=True, marginal_entropy=first_entropy)
+
+    def _average(
+        self, batch: Batch, views: Tensor, statistics: MixedStatistics, seen: list[Tensor] | None
+    ) -> Outcome:
+        """What the views say together, without a step."""
+        said = self._said(batch.x, views, statistics)
+        if seen is not None:
+            seen += [views, said, said]
+        marginal_entropy = _number(self._marginal_entropy(said))
+        return Outcome(self._together(said), reason=NOTHING_ADAPTED, marginal_entropy=marginal_entropy)
 
     def _look(self, views: Tensor, x: Tensor, statistics: MixedStatistics) -> ViewGradient:
         """See what the model says of the views."""
@@ -225,6 +209,16 @@ class Memo(ViewMethod[MemoOptions]):
         confidence = float(self.source_logits(batch)[0].softmax(dim=0).max())
         return f"source confidence {confidence:.3f} >= {limit}" if confidence >= limit else None
 
+    def _agreed(self, label: int, draw: DrawViews) -> str | None:
+        """Why the source's label needs no more views than the first ones, if it needs none."""
+        views = draw(first=self.options.early_views)
+        with torch.no_grad():
+            scores = self.classifier(views).softmax(dim=1)
+        confidence = float(scores[:, label].mean())
+        if confidence < self.options.early_confidence or bool((scores.argmax(dim=1) != label).any()):
+            return None
+        return f"the first {len(scores)} views agree with the source, confidence {confidence:.3f}"
+
     def _low_entropy(self, value: float | None, logits: Tensor) -> str | None:
         if self.options.threshold is None or value is None:
             return None
@@ -232,7 +226,7 @@ class Memo(ViewMethod[MemoOptions]):
         return f"marginal entropy {value:.3f} <= {limit:.3f}" if value <= limit else None
 
     def _marginal_entropy(self, logits: Tensor) -> Tensor:
-        return entropy(self.marginal(logits))
+        return entropy(self._marginal(logits))
 
     def _select(self, logits: Tensor) -> Tensor:
         if self.options.select is None:
@@ -251,12 +245,29 @@ class Memo(ViewMethod[MemoOptions]):
         if self.options.predict == "point":
             statistics.release()
             return self.classifier(x)[0]
+        return self._together(self._said(x, views, statistics))
+
+    def _said(self, x: Tensor, views: Tensor, statistics: MixedStatistics) -> Tensor:
+        """Logits of the views, without a graph."""
         self._settle_statistics(statistics, x)
-        logits = forward_in_chunks(self.classifier, views, self.options.micro_batch)
+        return forward_in_chunks(self.classifier, views, self.options.micro_batch)
+
+    def _together(self, logits: Tensor) -> Tensor:
+        """One answer from those of the views."""
         if self.options.predict == "marginal":
-            return self.marginal(logits)
+            return self._marginal(logits)
         averages, _ = group_log_probabilities(logits, self._groups(len(logits)))
         return averages[entropy(averages).argmin()]
+
+    def _marginal(self, logits: Tensor) -> Tensor:
+        """Log of the average prediction over the views, as it is weighted."""
+        if self.options.weighting == "uniform":
+            return marginal_log_probabilities(logits)
+        return weighted_log_probabilities(logits, self.options.temperature, self._groups(len(logits)))
+
+    def _groups(self, n: int) -> Sequence[int] | None:
+        """How many views each group has; None where every view stands for itself."""
+        return self._augment.groups(n) if isinstance(self._augment, Restore) else None
 
 
 def _number(value: Tensor) -> float | None:

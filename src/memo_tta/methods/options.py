@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from memo_tta.errors import ConfigError
 from memo_tta.methods.parameters import ParameterChoice
@@ -27,6 +27,8 @@ class Options:
 class UpdateOptions(Options):
     """How weights are adapted: the update rule G, how often, and to which parameters."""
 
+    least_steps: ClassVar[int] = 1
+
     optimizer: str = "sgd"
     lr: float = 2.5e-4
     momentum: float = 0.0  # of SGD; Adam and AdamW have their own
@@ -41,7 +43,7 @@ class UpdateOptions(Options):
         check_above_zero("lr", self.lr)
         check_share("momentum", self.momentum, "[0, 1)", self.momentum != 1)
         check_at_least_zero("weight_decay", self.weight_decay)
-        check_count("steps", self.steps)
+        check_count("steps", self.steps, self.least_steps)
         if not isinstance(self.params, str) and not callable(self.params):
             raise ConfigError(
                 "params: expected 'all', 'norm', 'head', a regular expression or a predicate, "

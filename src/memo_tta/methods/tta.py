@@ -6,8 +6,8 @@ from torch import Tensor
 from memo_tta.methods.episode import episode
 from memo_tta.methods.gradient import forward_in_chunks
 from memo_tta.methods.method import Batch, Outcome
-from memo_tta.methods.viewing import DrawViews, ViewMethod, ViewOptions
-from memo_tta.objectives import entropy
+from memo_tta.methods.viewing import NOTHING_ADAPTED, DrawViews, ViewMethod, ViewOptions
+from memo_tta.objectives import entropy, marginal_log_probabilities
 
 
 class TTA(ViewMethod[ViewOptions]):
@@ -18,20 +18,14 @@ class TTA(ViewMethod[ViewOptions]):
 
     def run_point(self, batch: Batch, draw: DrawViews) -> Outcome:
         views = draw()
-        if self.options.early_views is not None:
-            label = int(self.source_logits(batch)[0].argmax())
-            with episode(self.classifier.module), self.computing():
-                reason = self.agreed(label, views)
-            if reason is not None:
-                return Outcome(None, reason=reason)
 
         def forward() -> Tensor:
             with episode(self.classifier.module), torch.no_grad(), self.computing():
                 return forward_in_chunks(self.classifier, views, self.options.micro_batch)
 
-        marginal = self.marginal(batch.ledger.once(("logits", self.first_views), forward))
+        marginal = marginal_log_probabilities(batch.ledger.once(("logits", self.first_views), forward))
         return Outcome(
             marginal,
-            reason="averaged over the views, nothing adapted",
+            reason=NOTHING_ADAPTED,
             marginal_entropy=float(entropy(marginal)),
         )

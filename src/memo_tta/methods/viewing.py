@@ -1,9 +1,10 @@
 """Methods that look at views of the point."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -12,16 +13,20 @@ from torch import Tensor
 from memo_tta.errors import ConfigError, InputError
 from memo_tta.methods.ledger import Ledger
 from memo_tta.methods.method import Batch, Method, Outcome
-from memo_tta.methods.options import Options, check_at_least_zero, check_count, check_share
+from memo_tta.methods.options import Options, check_count
 from memo_tta.methods.prediction import Prediction
 from memo_tta.models.classifier import Classifier, Point
-from memo_tta.objectives import marginal_log_probabilities, weighted_log_probabilities
 from memo_tta.registry import unknown_name
 from memo_tta.views import AUGMENTATIONS, Augmentation, AugMix, Restore
 
-DrawViews = Callable[[], Tensor]
 PRECISIONS = ("float32", "bf16")
-WEIGHTINGS = ("uniform", "confidence")
+NOTHING_ADAPTED = "averaged over the views, nothing adapted"
+
+
+class DrawViews(Protocol):
+    """Draws new views of a point at every call; `first` shows so many that come first, and draws nothing."""
+
+    def __call__(self, first: int | None = None) -> Tensor: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +37,6 @@ class ViewOptions(Options):
     augment: str | Augmentation = "augmix"
     micro_batch: int | None = None
     precision: str = "float32"  # or "bf16": products of matrices in bfloat16, weights and sums as they are
-    weighting: str = "uniform"  # of views in their average; "confidence": of groups of them, by entropy
-    temperature: float = 2.0  # of that: 0 is uniform
-    early_views: int | None = None  # leave points alone where so many views, seen first, agree with source
-    early_confidence: float = 0.9  # ... and are on average at least this sure
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,12 +45,6 @@ class ViewOptions(Options):
             check_count("micro_batch", self.micro_batch)
         if self.precision not in PRECISIONS:
             raise unknown_name("precision", self.precision, PRECISIONS)
-        if self.weighting not in WEIGHTINGS:
-            raise unknown_name("weighting", self.weighting, WEIGHTINGS)
-        check_at_least_zero("temperature", self.temperature)
-        if self.early_views is not None:
-            check_count("early_views", self.early_views)
-        check_share("early_confidence", self.early_confidence, "(0, 1]", self.early_confidence != 0)
         if isinstance(self.augment, str):
             _ = AUGMENTATIONS[self.augment]
         elif not callable(self.augment):
@@ -74,25 +69,6 @@ class ViewMethod(Method[AnyViewOptions]):
     def run(self, batch: Batch) -> list[Outcome]:
         return [self.run_point(batch, self._drawing(batch))]
 
-    def marginal(self, logits: Tensor) -> Tensor:
-        """Log of the average prediction over the views, as it is weighted."""
-        if self.options.weighting == "uniform":
-            return marginal_log_probabilities(logits)
-        return weighted_log_probabilities(logits, self.options.temperature, self._groups(len(logits)))
-
-    def _groups(self, n: int) -> Sequence[int] | None:
-        """How many views each group has; None where every view stands for itself."""
-        return self._augment.groups(n) if isinstance(self._augment, Restore) else None
-
-    def agreed(self, label: int, views: Tensor) -> str | None:
-        """Why the source's label needs no more views than the first ones, if it needs none."""
-        with torch.no_grad():
-            scores = self.classifier(views[: self.options.early_views]).softmax(dim=1)
-        confidence = float(scores[:, label].mean())
-        if confidence < self.options.early_confidence or bool((scores.argmax(dim=1) != label).any()):
-            return None
-        return f"the first {len(scores)} views agree with the source, confidence {confidence:.3f}"
-
     def computing(self) -> torch.autocast:
         """The precision that the model computes in."""
         is_reduced = self.options.precision == "bf16"
@@ -115,7 +91,7 @@ class ViewMethod(Method[AnyViewOptions]):
         with torch.inference_mode(False):
             views = views.detach().clone()
         batch = self._batch([self.classifier.tensor_point(x)], [None], Ledger())
-        (prediction,) = self._predictions(batch, [self.run_point(batch, lambda: views)])
+        (prediction,) = self._predictions(batch, [self.run_point(batch, lambda first=None: views[:first])])
         return prediction
 
     @property
@@ -126,28 +102,40 @@ class ViewMethod(Method[AnyViewOptions]):
         return "views", options.seed, self.n_views, augment, options.precision
 
     def _drawing(self, batch: Batch) -> DrawViews:
-        """Draws new views at every call; the first ones are shared with methods that draw alike."""
+        """The first views are shared with methods that draw alike."""
         (point,), (rng,) = batch.points, batch.rngs
+        unseen: list[Tensor] = []  # the first views, as long as only `first` showed some of them
         is_first = True
 
         def draw_first() -> tuple[Tensor, Mapping[str, Any]]:
             return self._draw(point, rng), rng.bit_generator.state
 
-        def draw() -> Tensor:
+        def draw(first: int | None = None) -> Tensor:
             nonlocal is_first
-            if not is_first:
-                with batch.ledger.stage("views"):
-                    return self._draw(point, rng)
-            is_first = False
-            views, state = batch.ledger.once(self.first_views, draw_first, "views")
-            rng.bit_generator.state = state  # what is drawn next does not depend on who drew before
-            return views
+            if first is not None and isinstance(self._augment, Restore):
+                with batch.ledger.stage("views"):  # nothing is restored for a point that may not need it
+                    return self.classifier.normalise(
+                        self._augment.plain(self._image(point), first, deepcopy(rng))
+                    )
+            if is_first:
+                views, state = batch.ledger.once(self.first_views, draw_first, "views")
+                rng.bit_generator.state = state  # what is drawn next does not depend on who drew before
+                unseen.append(views)
+                is_first = False
+            if first is not None:
+                return unseen[0][:first]
+            if unseen:
+                return unseen.pop()
+            with batch.ledger.stage("views"):
+                return self._draw(point, rng)
 
         return draw
 
+    def _image(self, point: Point) -> Any:
+        return point.whole if getattr(self._augment, "whole_image", False) else point.fitted
+
     def _draw(self, point: Point, rng: np.random.Generator) -> Tensor:
-        n = self.n_views
-        image = point.whole if getattr(self._augment, "whole_image", False) else point.fitted
+        n, image = self.n_views, self._image(point)
         if isinstance(self._augment, AugMix) and (taken := self.classifier.preprocessing) is not None:
             return self._augment.normalised(image, n, rng, taken.mean, taken.std, self.classifier.device)
         views = self._augment(image, n, rng)

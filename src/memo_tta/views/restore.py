@@ -47,6 +47,11 @@ class Restore:
         ]
         return torch.from_numpy(np.concatenate(crops)).float().div_(255)
 
+    def plain(self, image: np.ndarray, n: int, rng: np.random.Generator) -> Tensor:
+        """n views of the image as it is."""
+        check_request(image, n)
+        return torch.from_numpy(self._crop.cut(image, self._crop.plan(image, n, rng))).float().div_(255)
+
     def versions(self, image: np.ndarray, count: int | None = None) -> list[np.ndarray]:
         """The image, restored in each way, or in the first ones."""
         scale = math.sqrt(min(image.shape[:2]) / SMALL)

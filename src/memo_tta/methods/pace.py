@@ -1,19 +1,8 @@
-"""Less work: which points need none, and how many views fit into a time."""
+"""How many views fit into a time."""
 
 from collections import deque
 from statistics import median
-from typing import Any
 
-from memo_tta.registry import Registry
-
-# Presets of options. "fast" is for streams that are mostly easy: most points keep the source prediction.
-BUDGETS: Registry[dict[str, Any]] = Registry(
-    "budget",
-    {
-        "full": {},
-        "fast": {"skip_confidence": 0.98, "early_views": 4, "early_confidence": 0.95},
-    },
-)
 FIRST_VIEWS = 4
 REMEMBERED = 5
 

@@ -1,0 +1,33 @@
+"""Options that go together."""
+
+from typing import Any
+
+from memo_tta.registry import Registry
+
+PRESETS: Registry[dict[str, Any]] = Registry(
+    "preset",
+    {
+        "paper": {},
+        # Chosen on validation corruptions and clean images by benchmarks.choose_restorations, choose_step.
+        "best": {
+            "augment": "restore",
+            "weighting": "confidence",
+            "temperature": 2,
+            "n_views": 56,
+            "early_views": 4,
+            "early_confidence": 0.9,
+            "steps": 0,
+            "predict": "marginal",
+            "prior_strength": None,
+        },
+    },
+)
+
+# "fast" is for streams that are mostly easy: most points keep the source prediction.
+BUDGETS: Registry[dict[str, Any]] = Registry(
+    "budget",
+    {
+        "full": {},
+        "fast": {"skip_confidence": 0.98, "early_views": 4, "early_confidence": 0.95},
+    },
+)
