@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,16 +90,21 @@ def steps(out: Path, authors: Path | None, pictures: Path | None) -> Iterator[St
     yield from shipped.views()
 
 
+def run_all(given: Iterable[Step], out: Path) -> None:
+    """One after the other; what is done already is soon done again."""
+    for step in given:
+        command = step.command(out)
+        click.echo(" ".join(command))
+        if code := subprocess.run([sys.executable, "-m", "memo_tta", *command[1:]]).returncode:
+            raise click.exceptions.Exit(code)
+
+
 @click.command(help=__doc__)
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--authors", type=click.Path(exists=True, path_type=Path), help="The authors' ResNet-26.")
 @click.option("--pictures", type=click.Path(exists=True, path_type=Path), help="Folder per ImageNet class.")
 def main(out: Path, authors: Path | None, pictures: Path | None) -> None:
-    for step in steps(out, authors, pictures):
-        command = step.command(out)
-        click.echo(" ".join(command))
-        if code := subprocess.run([sys.executable, "-m", "memo_tta", *command[1:]]).returncode:
-            raise click.exceptions.Exit(code)
+    run_all(steps(out, authors, pictures), out)
 
 
 if __name__ == "__main__":

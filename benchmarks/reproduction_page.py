@@ -5,7 +5,6 @@ A line `<!-- run NAME -->` of the page is followed by what that run gave, up to 
 """
 
 import csv
-import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from benchmarks.marked import fill_page
 from benchmarks.reproduce import BATCHES, Step, steps
 from memo_tta.data.corruptions.severity import CORRUPTIONS
 from memo_tta.errors import DataError
@@ -25,19 +25,7 @@ from memo_tta.report.run import Run, open_run
 
 # Stand-ins for the places of this machine, so that the commands are anybody's.
 OUT, AUTHORS, PICTURES = Path("runs"), Path("resnet26_gn.npz"), Path("pictures")
-MARKED = re.compile(r"(<!-- (run|views) (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 COLUMNS = ("run", "dataset", "corruption", "severity", "method", "points", "wrong", "paper_error", "seconds")
-
-
-def fill(page: str, runs: Mapping[str, Run], commands: Mapping[str, str]) -> str:
-    """The page with every marked place written anew; one whose run has not begun says how to begin."""
-
-    def written_anew(match: re.Match[str]) -> str:
-        start, kind, name, end = match.groups()
-        text = over_views(name, runs, commands) if kind == "views" else one_run(name, runs, commands)
-        return f"{start}\n{text}\n{end}"
-
-    return MARKED.sub(written_anew, page)
 
 
 def one_run(name: str, runs: Mapping[str, Run], commands: Mapping[str, str]) -> str:
@@ -101,10 +89,13 @@ def main(out: Path, docs: Path) -> None:
     shown: list[Step] = list(steps(OUT, AUTHORS, PICTURES))
     commands = {step.name: shlex.join(step.command(OUT)) for step in shown}
     runs = dict(begun(out, shown))
-    page = docs / "reproduction.md"
-    text = fill(page.read_text("utf-8"), runs, commands)
-    with whole_file(page) as part:
-        part.write_text(text, "utf-8")
+    fill_page(
+        docs / "reproduction.md",
+        {
+            "run": lambda name: one_run(name, runs, commands),
+            "views": lambda name: over_views(name, runs, commands),
+        },
+    )
     with whole_file(docs / "reproduction.csv") as part, part.open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(COLUMNS)

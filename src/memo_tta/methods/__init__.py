@@ -9,6 +9,7 @@ from memo_tta.methods.memo import Memo
 from memo_tta.methods.method import Method
 from memo_tta.methods.options import Options
 from memo_tta.methods.prediction import Prediction
+from memo_tta.methods.presets import expanded
 from memo_tta.methods.source import Source
 from memo_tta.methods.tent import Tent
 from memo_tta.methods.tta import TTA
@@ -31,7 +32,7 @@ class MethodEntry:
     @property
     def options(self) -> Options:
         """Its options where neither model nor user says otherwise."""
-        return self.method.options_type(**self.preset)
+        return self.method.options_type(**expanded(self.preset))
 
 
 METHODS = Registry(

@@ -21,7 +21,7 @@ from memo_tta.methods.method import Batch, Outcome
 from memo_tta.methods.pace import Pace
 from memo_tta.methods.parameters import choose_parameters
 from memo_tta.methods.prediction import Prediction
-from memo_tta.methods.presets import BUDGETS, PRESETS
+from memo_tta.methods.presets import expanded
 from memo_tta.methods.viewing import NOTHING_ADAPTED, DrawViews, ViewMethod
 from memo_tta.models.batchnorm import MixedStatistics, mixed_statistics, norm_layers
 from memo_tta.models.classifier import Classifier, Point
@@ -62,9 +62,7 @@ class Memo(ViewMethod[MemoOptions]):
         for name in classifier.settings:
             if name not in self.from_settings:
                 raise unknown_name("setting of the classifier", name, self.from_settings)
-        chosen = {"preset": "paper", "budget": "full", **classifier.settings, **options}
-        presets = {**PRESETS[chosen["preset"]], **BUDGETS[chosen["budget"]]}
-        super().__init__(classifier, **{**presets, **options})
+        super().__init__(classifier, **expanded(options, classifier.settings))
         if options.get("prior_strength") is not None:
             warn_without_layers(classifier)
         objective = self.options.objective

@@ -1,5 +1,7 @@
 """Options that go together."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from memo_tta.registry import Registry
@@ -31,3 +33,9 @@ BUDGETS: Registry[dict[str, Any]] = Registry(
         "fast": {"skip_confidence": 0.98, "early_views": 4, "early_confidence": 0.95},
     },
 )
+
+
+def expanded(given: Mapping[str, Any], settings: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """Options with what the presets among them and the settings stand for; what is given goes before."""
+    said = {**settings, **given}
+    return {**PRESETS[said.get("preset", "paper")], **BUDGETS[said.get("budget", "full")], **given}

@@ -16,6 +16,7 @@ from memo_tta.evaluation.job import Job
 from memo_tta.evaluation.runner import SetAside, Skipped
 from memo_tta.evaluation.store import reading
 from memo_tta.methods import METHODS
+from memo_tta.methods.presets import expanded
 from memo_tta.models.zoo import ZOO
 
 # Strings that read back as themselves after --option NAME=.
@@ -88,7 +89,7 @@ class Run:
         entry = METHODS[method]
         settings = ZOO[self.job.model].settings if self.job.model in ZOO else {}
         own = {name: value for name, value in settings.items() if name in entry.method.from_settings}
-        return {**vars(entry.options), **own, **entry.preset}
+        return {**vars(entry.options), **own, **expanded(entry.preset)}
 
     @property
     def command(self) -> str:

@@ -1,0 +1,64 @@
+"""The runs behind docs/beyond.md, which resume: python -m benchmarks.beyond --help."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from benchmarks.reproduce import NETWORKS, Cifar, Step, on_pictures, run_all
+
+SURE = ("steps=0", "weighting=confidence", "predict=marginal")  # weighted test-time augmentation
+METHODS = "source,tta,memo,restore"
+
+
+def of_cifar(cifar: Cifar) -> Iterator[Step]:
+    """`restore` on what the reproduction shows the other methods."""
+    yield cifar.clean()
+    yield cifar.corrupted()
+    yield cifar.evaluate("restore", "restore")
+    yield cifar.evaluate("restore-c", "restore", "--severities", "1,3,5", "--limit", "500")
+
+
+def of_augmix(cifar: Cifar) -> Step:
+    """The same average without restorations."""
+    words = [word for option in SURE for word in ("--option", option)]
+    return cifar.evaluate("sure-augmix-c", "memo", "--severities", "5", "--limit", "500", *words)
+
+
+def of_time(cifar: Cifar) -> Iterator[Step]:
+    """All methods on the same few points, one after the other, for their times."""
+    yield cifar.evaluate("time", METHODS, "--limit", "300", "--workers", "1")
+    yield cifar.evaluate("time-c", METHODS, "--severities", "5", "--limit", "20", "--workers", "1")
+
+
+def of_pictures(network: str, pictures: Path, out: Path) -> Iterator[Step]:
+    for step in on_pictures(network, pictures, out):
+        yield step
+        if step.words[0] == "evaluate":
+            words = ("evaluate", str(pictures), "--model", network, "--methods", "restore", "--limit", "100")
+            shifts = step.words[step.words.index("--limit") + 2 :]
+            yield Step(step.name + "-restore", (*words, *shifts))
+
+
+def steps(out: Path, authors: Path | None, pictures: Path | None) -> Iterator[Step]:
+    published = [] if authors is None else [Cifar("authors", authors)]
+    for cifar in published:
+        yield from of_time(cifar)
+        yield from of_cifar(cifar)
+        yield of_augmix(cifar)
+    yield from of_cifar(Cifar("shipped", None))
+    if pictures is not None:
+        for network in NETWORKS:
+            yield from of_pictures(network, pictures, out)
+
+
+@click.command(help=__doc__)
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--authors", type=click.Path(exists=True, path_type=Path), help="The authors' ResNet-26.")
+@click.option("--pictures", type=click.Path(exists=True, path_type=Path), help="Folder per ImageNet class.")
+def main(out: Path, authors: Path | None, pictures: Path | None) -> None:
+    run_all(steps(out, authors, pictures), out)
+
+
+if __name__ == "__main__":
+    main()

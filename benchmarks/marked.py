@@ -1,0 +1,27 @@
+"""Pages with marked places, which are written anew from runs."""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from memo_tta.files import whole_file
+
+MARKED = re.compile(r"(<!-- ([\w-]+) (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+Writer = Callable[[str], str]
+
+
+def fill(text: str, writers: Mapping[str, Writer]) -> str:
+    """What stands between `<!-- KIND NAME -->` and `<!-- end -->` becomes what that kind says of the name."""
+
+    def written_anew(match: re.Match[str]) -> str:
+        start, kind, name, end = match.groups()
+        return f"{start}\n{writers[kind](name).strip()}\n\n{end}"
+
+    return MARKED.sub(written_anew, text)
+
+
+def fill_page(page: Path, writers: Mapping[str, Writer]) -> None:
+    text = fill(page.read_text("utf-8"), writers)
+    with whole_file(page) as part:
+        part.write_text(text, "utf-8")
