@@ -9,6 +9,7 @@ from scipy import ndimage, signal, stats
 
 from memo_tta.data.sample_images import load_sample
 from memo_tta.errors import UnknownName
+from memo_tta.views.plan import plan_padded_crops
 from memo_tta.views.restorations import RESTORATIONS, blur, deblur, noise_variance
 from memo_tta.views.restore import Restore
 
@@ -150,10 +151,17 @@ def test_views_are_crops_of_the_versions():
         assert torch.equal(view, as_tensor(cut[:, ::-1] if flip else cut))
 
 
-def test_large_images_are_cut_as_loaded():
-    image = np.random.default_rng(0).integers(0, 256, (300, 260, 3), dtype=np.uint8)
-    restore = Restore(224, ("plain", "denoise"))
-    assert restore.whole_image and restore(image, 2, np.random.default_rng(0)).shape == (2, 3, 224, 224)
+def test_large_images_have_mirrored_borders():
+    image = np.random.default_rng(0).integers(0, 256, (96, 96, 3), dtype=np.uint8)
+    restore = Restore(96, ("plain",))
+    views, plan = (
+        restore(image, 5, np.random.default_rng(0)),
+        plan_padded_crops(96, 12, 5, np.random.default_rng(0)),
+    )
+    padded = np.pad(image, ((12, 12), (12, 12), (0, 0)), mode="reflect")
+    for view, (top, left, height, width), flip in zip(views, plan.box, plan.flip, strict=True):
+        cut = padded[top : top + height, left : left + width]
+        assert torch.equal(view, as_tensor(cut[:, ::-1] if flip else cut))
 
 
 def test_few_views_show_the_first_versions():

@@ -79,8 +79,9 @@ def denoise(x: Tensor, scale: float) -> Tensor:
 
 
 def _box(x: Tensor, width: int) -> Tensor:
-    rim = width // 2
-    return F.avg_pool2d(F.pad(x[None], (rim,) * 4, mode="replicate"), width, stride=1)[0]
+    """The average over squares of that width, first along columns, then along rows."""
+    padded = F.pad(x[None], (width // 2,) * 4, mode="replicate")
+    return F.avg_pool2d(F.avg_pool2d(padded, (width, 1), stride=1), (1, width), stride=1)[0]
 
 
 def nonlocal_means(x: Tensor, scale: float) -> Tensor:

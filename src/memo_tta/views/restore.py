@@ -9,7 +9,7 @@ from torch import Tensor
 
 from memo_tta.views.plan import CropPlan
 from memo_tta.views.restorations import RESTORATIONS
-from memo_tta.views.standard import build_crop, check_request
+from memo_tta.views.standard import PADDED_UP_TO, PaddedCrop, check_request
 
 SMALL = 32  # pixels, of the images that filter widths are given for
 # By benchmarks/choose_restorations.py, from validation corruptions and clean images.
@@ -17,18 +17,14 @@ CHOSEN = ("plain", "median", "deblur", "soften", "sharpen", "denoise", "autocont
 
 
 class Restore:
-    """The image as it is and restored in several ways, each cropped and mirrored at random."""
+    """The image as it is and restored in several ways, each shifted and mirrored at random."""
 
-    def __init__(self, size: int, names: Sequence[str] = CHOSEN, crop: str | None = None):
+    def __init__(self, size: int, names: Sequence[str] = CHOSEN):
         self.names = tuple(names)
         for name in self.names:
             _ = RESTORATIONS[name]
-        self._crop = build_crop(size, crop)
-
-    @property
-    def whole_image(self) -> bool:
-        """Whether views are cut from the image as loaded, not from its resized centre."""
-        return self._crop.whole_image
+        # Large images are not trained with dark borders; and none is rescaled, which would change its noise.
+        self._crop = PaddedCrop(size, mirrored=size > PADDED_UP_TO)
 
     def groups(self, n: int) -> list[int]:
         """How many of n views show each version; fewer views than versions show the first ones."""

@@ -1,5 +1,7 @@
 """The standard augmentation: a random crop and a random mirror image."""
 
+from typing import Literal
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -14,13 +16,14 @@ PADDED_UP_TO = 64
 
 
 class PaddedCrop:
-    """Zero-pad every side by an eighth (4 pixels at 32), cut out the size; as for CIFAR."""
+    """Pad every side by an eighth (4 pixels at 32), with zeros or a mirror image; cut out the size."""
 
     whole_image = False
 
-    def __init__(self, size: int):
+    def __init__(self, size: int, mirrored: bool = False):
         self.size = size
         self.padding = size // 8
+        self._mode: Literal["reflect", "constant"] = "reflect" if mirrored else "constant"
 
     def plan(self, image: np.ndarray, n: int, rng: np.random.Generator) -> CropPlan:
         if image.shape[:2] != (self.size, self.size):
@@ -34,10 +37,9 @@ class PaddedCrop:
         """The n crops, uint8 (n, 3, size, size)."""
         from memo_tta.views.cutting import cut  # compiled code: it takes a moment to load
 
-        rim, size = self.padding, self.size
-        padded = np.zeros((3, size + 2 * rim, size + 2 * rim), np.uint8)
-        padded[:, rim : rim + size, rim : rim + size] = image.transpose(2, 0, 1)
-        crops = np.empty((len(plan), 3, size, size), np.uint8)
+        rim = (self.padding, self.padding)
+        padded = np.pad(image.transpose(2, 0, 1), ((0, 0), rim, rim), self._mode)
+        crops = np.empty((len(plan), 3, self.size, self.size), np.uint8)
         cut(padded, plan.box, plan.flip, crops)
         return crops
 
