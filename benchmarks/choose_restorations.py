@@ -54,9 +54,9 @@ class Answers:
 
 def fresh(part: Dataset, count: int) -> Dataset:
     """So many of the images that come after the reported ones."""
-    reported = {sample.id for sample in balanced(part, REPORTED)}
-    more = balanced(part, REPORTED + count)
-    return more.take(np.array([i for i, sample in enumerate(more) if sample.id not in reported]))
+    reported, more = balanced(part, REPORTED), balanced(part, REPORTED + count)
+    left_alone = {reported.id(place) for place in range(len(reported))}
+    return more.take([place for place in range(len(more)) if more.id(place) not in left_alone])
 
 
 def parts(count: int) -> list[Dataset]:
