@@ -13,7 +13,7 @@ from memo_tta.views.standard import PADDED_UP_TO, PaddedCrop, check_request
 
 SMALL = 32  # pixels, of the images that filter widths are given for
 # By benchmarks/choose_restorations.py, from validation corruptions and clean images.
-CHOSEN = ("plain", "median", "deblur", "soften", "sharpen", "denoise", "autocontrast")
+CHOSEN = ("plain", "nonlocal", "autocontrast", "deblur")
 
 
 class Restore:
