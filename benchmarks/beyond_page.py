@@ -136,6 +136,7 @@ def main(out: Path, docs: Path) -> None:
     shown = list(steps(OUT, AUTHORS, PICTURES))
     page = Page(dict(begun(out, shown)), {step.name: shlex.join(step.command(OUT)) for step in shown})
     kinds = {
+        "output": lambda name: (out / name).read_text("utf-8") if (out / name).exists() else "Not run yet.",
         "levels": page.levels,
         "corruptions": page.corruptions,
         "pictures": page.pictures,

@@ -18,7 +18,7 @@ from memo_tta.views.restore import CHOSEN, Restore
 
 HEAD, BAR = 24, 8
 ROW = TILE + CAPTION + BAR + 2 * GAP
-EXAMPLES = (("speckle_noise", 4, 0), ("gaussian_blur", 4, 1), ("spatter", 4, 2))
+EXAMPLES = (("speckle_noise", 4, 21), ("gaussian_blur", 5, 19), ("spatter", 4, 2))
 
 
 def picture(examples: tuple[tuple[str, int, int], ...]) -> Image.Image:

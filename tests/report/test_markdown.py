@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from benchmarks import reproduction_page
+from benchmarks import beyond, reproduction_page
+from benchmarks.marked import fill
 from benchmarks.reproduce import steps
 from memo_tta.evaluation.job import Job
 from memo_tta.report.beside import beside_paper
@@ -80,13 +81,15 @@ def test_the_page_is_filled_and_filled_again(tmp_path):
     run = cifar_run(tmp_path / "run", {"source": 92, "memo": 73})
     page = "Before.\n<!-- run authors/cifar10 -->\nold\n<!-- end -->\n<!-- run a/b -->\n<!-- end -->\n"
     commands = {"authors/cifar10": "memo evaluate it", "a/b": "memo evaluate that"}
-    once = reproduction_page.fill(page, {"authors/cifar10": run}, commands)
+    writers = {"run": lambda name: reproduction_page.one_run(name, {"authors/cifar10": run}, commands)}
+    once = fill(page, writers)
     assert "old" not in once and "memo evaluate it\n" in once and "| memo | 7.3 (7.3 ✓)" in once
     assert "memo evaluate that\n```\n\nNot run yet." in once and once.startswith("Before.")
-    assert reproduction_page.fill(once, {"authors/cifar10": run}, commands) == once
+    assert fill(once, writers) == once
 
 
-def test_every_step_is_a_command_that_exists(tmp_path, memo):
+@pytest.mark.parametrize("steps", [steps, beyond.steps])
+def test_every_step_is_a_command_that_exists(tmp_path, memo, steps):
     everything = list(steps(tmp_path, tmp_path / "weights.npz", tmp_path / "pictures"))
     names = [step.name for step in everything]
     assert len(set(names)) == len(names)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -27,7 +26,7 @@ WEIGHTINGS = ("uniform", "confidence")
 class MemoOptions(UpdateOptions, ViewOptions):
     """How to adapt and to predict. What `PRESETS` and `BUDGETS` say comes before these defaults."""
 
-    least_steps: ClassVar[int] = 0  # adapts nothing
+    least_steps = 0  # which adapt nothing
 
     preset: str = "paper"  # or "best": restored views, the sure ones trusted more
     objective: str | Callable[[Tensor], Tensor] = "marginal_entropy"

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from memo_tta.errors import ConfigError
 from memo_tta.methods.parameters import ParameterChoice
@@ -27,7 +27,7 @@ class Options:
 class UpdateOptions(Options):
     """How weights are adapted: the update rule G, how often, and to which parameters."""
 
-    least_steps: ClassVar[int] = 1
+    least_steps = 1
 
     optimizer: str = "sgd"
     lr: float = 2.5e-4
