@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from benchmarks import beyond, reproduction_page
+from benchmarks import beyond, beyond_page, reproduction_page
 from benchmarks.marked import fill
 from benchmarks.reproduce import steps
 from memo_tta.evaluation.job import Job
@@ -104,3 +104,29 @@ def test_the_csv_counts_what_is_wrong(tmp_path):
     rows = list(reproduction_page.csv_rows({"authors/cifar10": run}))
     assert rows[0] == ("authors/cifar10", "cifar10", "", 0, "source", 1000, 92, 9.2, "0.5000")
     assert rows[1][4:8] == ("memo", 1000, 73, 7.3)
+
+
+def test_runs_of_the_same_points_are_compared_as_one(tmp_path):
+    """Of 1,000 points, memo errs on 73 and restore on the first 40 of them."""
+    others = cifar_run(tmp_path / "others", {"source": 92, "tta": 80, "memo": 73})
+    ours = cifar_run(tmp_path / "ours", {"restore": 40})
+    level = {"shift": {"corruption": "fog", "severity": 5}}
+    runs = {
+        "a/cifar10": others,
+        "a/restore": ours,
+        "a/cifar10-c": cifar_run(tmp_path / "c", {"source": 92, "tta": 80, "memo": 73}, **level),
+        "a/restore-c": cifar_run(tmp_path / "rc", {"restore": 100}, **level),
+        "a/sure-augmix-c": cifar_run(tmp_path / "sc", {"memo": 10}, **level),
+    }
+    page = beyond_page.Page(runs, {name: f"memo {name}" for name in runs})
+    rows = table_rows(page.levels("a"))
+    assert rows["clean"][:5] == ["9.2", "8.0", "7.3", "4.0", "-3.3"]
+    assert rows["level 5"][3:5] == ["10.0", "+2.7"] and rows["all levels"] == rows["level 5"]
+    assert table_rows(page.corruptions("a"))["fog"][:5] == ["9.2", "8.0", "7.3", "1.0", "10.0"]
+
+
+def test_time_is_a_share_of_memo_s(tmp_path):
+    run = cifar_run(tmp_path / "run", {"source": 92, "tta": 80, "memo": 73, "restore": 40}, points=100)
+    page = beyond_page.Page({"a/time": run, "a/time-c": run}, {"a/time": "memo a", "a/time-c": "memo b"})
+    rows = table_rows(page.time("a"))
+    assert rows["clean"][4] == "1.00" and rows["clean"][0] == "0.500"
