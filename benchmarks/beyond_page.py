@@ -37,7 +37,7 @@ class Page:
     def corruptions(self, name: str) -> str:
         """The same, corruption by corruption, at the highest level."""
         block = self._joined(f"{name}/cifar10-c", f"{name}/restore-c", f"{name}/sure-augmix-c")
-        block = _at(block, max(_levels(block)))
+        block = _at(block, max(_levels(block), default=0))
         methods = [method for method in (*METHODS[:-1], SURE, "restore") if method in block.methods]
         rows = [
             (shift.corruption.replace("_", " "), Block(block.dataset, {shift: block.parts[shift]}))
@@ -107,6 +107,9 @@ def _levels(block: Block) -> list[int]:
 
 def _table(head: Sequence[str], rows: Sequence[tuple[str, Block]], methods: Sequence[str]) -> str:
     """Errors, and what `restore` changes to `memo`, point by point."""
+    rows = [(about, block) for about, block in rows if block.parts]
+    if not rows:
+        return "Not run yet."
     return "\n".join(_lines([*head, "to memo", "95 %"], rows, methods))
 
 

@@ -92,6 +92,12 @@ def test_where_all_is_right_the_interval_still_has_a_width():
     assert mean_error(shared_images(np.zeros((3, 50), bool)), "memo")[1:] == wilson_interval(0, 150)
 
 
+@pytest.mark.parametrize("points", [50, 100, 300])
+def test_a_part_without_a_right_answer_has_an_interval(points):
+    everything = shared_images(np.ones((1, points), bool))
+    assert mean_error(everything, "memo")[1:] == pytest.approx(wilson_interval(points, points))
+
+
 def test_the_interval_covers_the_truth_as_often_as_it_says():
     rng = np.random.default_rng(0)
     covered = []

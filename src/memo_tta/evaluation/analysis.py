@@ -166,7 +166,7 @@ def mean_error(block: Block, method: str) -> tuple[float, float, float]:
     worth = len(parts) ** 2 / sum(1 / len(part) for part in parts)
     effects = _by_image(parts, [part.wrong for part in parts])
     variance = len(effects) * float(effects.var())
-    if variance > 0:
+    if 0 < mean < 1 and variance > 0:  # the variance of equal numbers may be rounded to a little more than 0
         worth = min(worth, mean * (1 - mean) / variance)
     return mean, *wilson_interval(mean * worth, worth)
 
