@@ -163,11 +163,11 @@ def main(out: Path, authors: Path | None, limit: int) -> None:
     weights = {"shipped": None, **({"authors": authors} if authors else {})}
     models = [found for name, path in weights.items() for found in collect(path, limit, out / name)]
     click.echo("| corrupted % | clean % | forwards | temperature | exit | views |\n|---|---|---|---|---|---|")
-    plain = Choice((0,), CROPS, 0)
+    alone = [Choice((version,), CROPS, 0) for version in range(len(NAMES))]
     everything = [shrink(models, views, temperature) for views, temperature in product(VIEWS, TEMPERATURES)]
     chosen = min(everything, key=lambda choice: (choice.loss(models), len(choice.versions) * choice.views))
     early = [replace(chosen, exit=exit) for exit in EXITS]
-    for choice in [plain, *everything, *early]:
+    for choice in [*alone, *everything, *early]:
         click.echo(choice.shown(models))
     good = [choice for choice in early if choice.loss(models) <= chosen.loss(models) + MARGIN]
     chosen = min([chosen, *good], key=lambda choice: choice.forwards(models))
