@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
-
-from benchmarks.reproduce import NETWORKS, Cifar, Step, on_pictures, run_all
+from benchmarks.reproduce import NETWORKS, Cifar, Step, on_pictures, resuming
 
 SURE = ("steps=0", "weighting=confidence", "predict=marginal")  # weighted test-time augmentation
 METHODS = "source,tta,memo,restore"
@@ -52,13 +50,5 @@ def steps(out: Path, authors: Path | None, pictures: Path | None) -> Iterator[St
             yield from of_pictures(network, pictures, out)
 
 
-@click.command(help=__doc__)
-@click.argument("out", type=click.Path(path_type=Path))
-@click.option("--authors", type=click.Path(exists=True, path_type=Path), help="The authors' ResNet-26.")
-@click.option("--pictures", type=click.Path(exists=True, path_type=Path), help="Folder per ImageNet class.")
-def main(out: Path, authors: Path | None, pictures: Path | None) -> None:
-    run_all(steps(out, authors, pictures), out)
-
-
 if __name__ == "__main__":
-    main()
+    resuming(steps, __doc__)()

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,9 @@ class Step:
 
     def command(self, out: Path) -> list[str]:
         return ["memo", *self.words, "--out", str(out / self.name)]
+
+
+Steps = Callable[[Path, Path | None, Path | None], Iterator[Step]]  # of OUT, --authors and --pictures
 
 
 @dataclass(frozen=True)
@@ -90,22 +93,24 @@ def steps(out: Path, authors: Path | None, pictures: Path | None) -> Iterator[St
     yield from shipped.views()
 
 
-def run_all(given: Iterable[Step], out: Path) -> None:
-    """One after the other; what is done already is soon done again."""
-    for step in given:
-        command = step.command(out)
-        click.echo(" ".join(command))
-        if code := subprocess.run([sys.executable, "-m", "memo_tta", *command[1:]]).returncode:
-            raise click.exceptions.Exit(code)
+def resuming(steps: Steps, about: str | None) -> click.Command:
+    """A command that runs the steps one after the other; what is done already is soon done again."""
 
+    @click.command(help=about)
+    @click.argument("out", type=click.Path(path_type=Path))
+    @click.option("--authors", type=click.Path(exists=True, path_type=Path), help="The authors' ResNet-26.")
+    @click.option(
+        "--pictures", type=click.Path(exists=True, path_type=Path), help="Folder per ImageNet class."
+    )
+    def command(out: Path, authors: Path | None, pictures: Path | None) -> None:
+        for step in steps(out, authors, pictures):
+            words = step.command(out)
+            click.echo(" ".join(words))
+            if code := subprocess.run([sys.executable, "-m", "memo_tta", *words[1:]]).returncode:
+                raise click.exceptions.Exit(code)
 
-@click.command(help=__doc__)
-@click.argument("out", type=click.Path(path_type=Path))
-@click.option("--authors", type=click.Path(exists=True, path_type=Path), help="The authors' ResNet-26.")
-@click.option("--pictures", type=click.Path(exists=True, path_type=Path), help="Folder per ImageNet class.")
-def main(out: Path, authors: Path | None, pictures: Path | None) -> None:
-    run_all(steps(out, authors, pictures), out)
+    return command
 
 
 if __name__ == "__main__":
-    main()
+    resuming(steps, __doc__)()
