@@ -137,7 +137,8 @@ def _line(cells: Sequence[str]) -> str:
 @click.option("--docs", default="docs", show_default=True, type=click.Path(exists=True, path_type=Path))
 def main(out: Path, docs: Path) -> None:
     shown = list(steps(OUT, AUTHORS, PICTURES))
-    page = Page(dict(begun(out, shown)), {step.name: shlex.join(step.command(OUT)) for step in shown})
+    runs = {name: run for name, run in begun(out, shown) if not run.missing}
+    page = Page(runs, {step.name: shlex.join(step.command(OUT)) for step in shown})
     kinds = {
         "output": lambda name: (out / name).read_text("utf-8") if (out / name).exists() else "Not run yet.",
         "levels": page.levels,

@@ -119,10 +119,16 @@ class Run:
             notes.append(f"{len(self.set_aside)} records were set aside: {self.set_aside[0].reason}")
         return [note for note in notes if note]
 
+    @property
+    def missing(self) -> int:
+        """How many records are still to come."""
+        skipped = len(self.skipped) * len(self.job.methods if self.job else ())
+        return max(0, self.facts.get("total", 0) - self.stored - skipped)
+
     def _completeness(self) -> str:
-        total = self.facts.get("total", 0)
-        missing = total - self.stored - len(self.skipped) * len(self.job.methods if self.job else ())
-        return f"{missing} of {total} records are missing: go on with `{self.command}`" if missing > 0 else ""
+        if not self.missing:
+            return ""
+        return f"{self.missing} of {self.facts['total']} records are missing: go on with `{self.command}`"
 
 
 def open_run(folder: Path) -> Run:
