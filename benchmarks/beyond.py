@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.reproduce import NETWORKS, Cifar, Step, on_pictures, resuming
+from memo_tta.methods.presets import PRESETS
 
-SURE = ("steps=0", "weighting=confidence", "predict=marginal")  # weighted test-time augmentation
+SURE = tuple(f"{name}={PRESETS['best'][name]}" for name in ("steps", "weighting", "temperature", "predict"))
 METHODS = "source,tta,memo,restore"
 
 
