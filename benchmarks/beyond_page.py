@@ -1,7 +1,10 @@
-"""Fills docs/beyond.md from runs: python -m benchmarks.beyond_page --help."""
+"""Fills docs/beyond.md from runs: python -m benchmarks.beyond_page --help.
+
+A table is written when all its runs are there and whole; until then the page keeps what it says.
+"""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -24,32 +27,38 @@ class Page:
     def __init__(self, runs: Mapping[str, Run], commands: Mapping[str, str]):
         self._runs, self._commands = runs, commands
 
-    def levels(self, name: str) -> str:
+    def levels(self, name: str) -> str | None:
         """One of the ResNet-26: clean images, and the average over corruptions at each level."""
         clean = self._joined(f"{name}/cifar10", f"{name}/restore")
         corrupted = self._joined(f"{name}/cifar10-c", f"{name}/restore-c")
+        if clean is None or corrupted is None:
+            return None
         rows = [("clean", clean)]
         rows += [(f"level {level}", _at(corrupted, level)) for level in _levels(corrupted)]
         rows.append(("all levels", corrupted))
         commands = self._shown(f"{name}/restore", f"{name}/restore-c")
-        return commands + _table(["error %", *METHODS], rows, METHODS)
+        return commands + _table("error %", rows, METHODS)
 
-    def corruptions(self, name: str) -> str:
+    def corruptions(self, name: str) -> str | None:
         """The same, corruption by corruption, at the highest level."""
-        block = self._joined(f"{name}/cifar10-c", f"{name}/restore-c", f"{name}/sure-augmix-c")
-        block = _at(block, max(_levels(block), default=0))
-        methods = [method for method in (*METHODS[:-1], SURE, "restore") if method in block.methods]
+        sure = [run for run in (f"{name}/sure-augmix-c",) if run in self._commands]
+        block = self._joined(f"{name}/cifar10-c", f"{name}/restore-c", *sure)
+        if block is None:
+            return None
+        block = _at(block, max(_levels(block)))
         rows = [
             (shift.corruption.replace("_", " "), Block(block.dataset, {shift: block.parts[shift]}))
             for shift in block.parts
         ]
         rows.append(("average", block))
-        commands = self._shown(*(n for n in (f"{name}/sure-augmix-c",) if n in self._commands))
-        return commands + _table(["error %", *methods], rows, methods)
+        methods = [*METHODS[:-1], *[SURE for _ in sure], "restore"]
+        return self._shown(*sure) + _table("error %", rows, methods)
 
-    def pictures(self, name: str) -> str:
+    def pictures(self, name: str) -> str | None:
         clean = self._joined(f"{name}/clean", f"{name}/clean-restore")
         corrupted = self._joined(f"{name}/corrupted", f"{name}/corrupted-restore")
+        if clean is None or corrupted is None:
+            return None
         rows = [("clean", clean)]
         rows += [
             (
@@ -60,16 +69,16 @@ class Page:
         ]
         rows.append(("average, corrupted", corrupted))
         commands = self._shown(f"{name}/clean-restore", f"{name}/corrupted-restore")
-        return commands + _table(["error %", *PICTURE_METHODS], rows, PICTURE_METHODS)
+        return commands + _table("error %", rows, PICTURE_METHODS)
 
-    def time(self, name: str) -> str:
+    def time(self, name: str) -> str | None:
         """Seconds of a point, on average, and as a share of MEMO's."""
         head = ["seconds", *METHODS, "restore / memo", "of it, views"]
         lines = [_line(head), _line(["---"] * len(head))]
         for run, about in ((f"{name}/time", "clean"), (f"{name}/time-c", "level 5")):
-            if run not in self._runs:
-                return self._shown(run) + "Not run yet."
-            (block,) = self._runs[run].blocks
+            block = self._joined(run)
+            if block is None:
+                return None
             pooled = {method: block.pooled(method) for method in METHODS}
             seconds = {method: float(found.seconds.mean()) for method, found in pooled.items()}
             views = float(pooled["restore"].views_seconds.mean()) / seconds["restore"]
@@ -80,13 +89,13 @@ class Page:
     def _shown(self, *names: str) -> str:
         return "```sh\n" + "\n".join(self._commands[name] for name in names) + "\n```\n\n" if names else ""
 
-    def _joined(self, *names: str) -> Block:
-        """The same points in several runs, as if one had asked all methods."""
+    def _joined(self, *names: str) -> Block | None:
+        """The same points in several runs, as if one had asked all methods; None unless all are there."""
         parts: dict[Shift, dict[str, Answers]] = {}
         dataset = ""
         for name in names:
             if name not in self._runs:
-                continue
+                return None
             (block,) = self._runs[name].blocks
             dataset = block.dataset
             for shift, methods in block.parts.items():
@@ -105,18 +114,11 @@ def _levels(block: Block) -> list[int]:
     return sorted({shift.severity for shift in block.parts})
 
 
-def _table(head: Sequence[str], rows: Sequence[tuple[str, Block]], methods: Sequence[str]) -> str:
+def _table(about: str, rows: Sequence[tuple[str, Block]], methods: Sequence[str]) -> str:
     """Errors, and what `restore` changes to `memo`, point by point."""
-    rows = [(about, block) for about, block in rows if block.parts]
-    if not rows:
-        return "Not run yet."
-    return "\n".join(_lines([*head, "to memo", "95 %"], rows, methods))
-
-
-def _lines(head: Sequence[str], rows: Sequence[tuple[str, Block]], methods: Sequence[str]) -> Iterator[str]:
-    yield _line(head)
-    yield _line(["---"] * len(head))
-    for about, block in rows:
+    head = [about, *methods, "to memo", "95 %"]
+    lines = [_line(head), _line(["---"] * len(head))]
+    for name, block in rows:
         errors = [
             written.percent(mean_error(block, method)[0]) if block.answers(method) else ""
             for method in methods
@@ -125,7 +127,8 @@ def _lines(head: Sequence[str], rows: Sequence[tuple[str, Block]], methods: Sequ
         changes = (
             ["", ""] if change is None else [written.points(change.difference), written.change_span(change)]
         )
-        yield _line([about, *errors, *changes])
+        lines.append(_line([name, *errors, *changes]))
+    return "\n".join(lines)
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -140,7 +143,7 @@ def main(out: Path, docs: Path) -> None:
     runs = {name: run for name, run in begun(out, shown) if not run.missing}
     page = Page(runs, {step.name: shlex.join(step.command(OUT)) for step in shown})
     kinds = {
-        "output": lambda name: (out / name).read_text("utf-8") if (out / name).exists() else "Not run yet.",
+        "output": lambda name: (out / name).read_text("utf-8") if (out / name).exists() else None,
         "levels": page.levels,
         "corruptions": page.corruptions,
         "pictures": page.pictures,

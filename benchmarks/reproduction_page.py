@@ -2,12 +2,14 @@
 
 A line `<!-- run NAME -->` of the page is followed by what that run gave, up to `<!-- end -->`, and
 `<!-- views NAME -->` by error and time over the number of views, from the runs NAME/b1, NAME/b2 and on.
+What runs that are not there gave before stays, on the page and in the CSV.
 """
 
 import csv
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import click
@@ -28,13 +30,14 @@ OUT, AUTHORS, PICTURES = Path("runs"), Path("resnet26_gn.npz"), Path("pictures")
 COLUMNS = ("run", "dataset", "corruption", "severity", "method", "points", "wrong", "paper_error", "seconds")
 
 
-def one_run(name: str, runs: Mapping[str, Run], commands: Mapping[str, str]) -> str:
-    command = commands[name]
-    return run_markdown(runs[name], command) if name in runs else f"```sh\n{command}\n```\n\nNot run yet.\n"
+def one_run(name: str, runs: Mapping[str, Run], commands: Mapping[str, str]) -> str | None:
+    return run_markdown(runs[name], commands[name]) if name in runs else None
 
 
-def over_views(name: str, runs: Mapping[str, Run], commands: Mapping[str, str]) -> str:
+def over_views(name: str, runs: Mapping[str, Run], commands: Mapping[str, str]) -> str | None:
     found = {batch: runs[run] for batch in BATCHES if (run := f"{name}/b{batch}") in runs}
+    if not found:
+        return None
     lines = ["```sh", *(commands[f"{name}/b{batch}"] for batch in BATCHES), "```", ""]
     lines += [
         "| B | tta error % | 95 % | memo error % | 95 % | tta s/point | memo s/point |",
@@ -51,28 +54,31 @@ def over_views(name: str, runs: Mapping[str, Run], commands: Mapping[str, str]) 
     return "\n".join(lines) + "\n"
 
 
-def csv_rows(runs: Mapping[str, Run]) -> Iterator[tuple[object, ...]]:
-    """A row for every part and method of every run."""
-    for name, run in runs.items():
-        for block, table in run.tables:
-            order = {corruption: index for index, corruption in enumerate(["", *CORRUPTIONS])}
-            for shift in sorted(block.parts, key=lambda shift: (order[shift.corruption], shift.severity)):
-                for row in table:
-                    answers = block.parts[shift].get(row.method)
-                    if answers is not None:
-                        paper = in_paper(run, block, {shift}, row.method)
-                        wrong, seconds = int(answers.wrong.sum()), written.seconds(row.seconds)
-                        fields = (
-                            name,
-                            block.dataset,
-                            *shift,
-                            row.method,
-                            len(answers),
-                            wrong,
-                            paper,
-                            seconds,
-                        )
-                        yield fields
+def csv_rows(name: str, run: Run) -> Iterator[list[object]]:
+    """A row for every part and method."""
+    order = {corruption: index for index, corruption in enumerate(["", *CORRUPTIONS])}
+    for block, table in run.tables:
+        for shift in sorted(block.parts, key=lambda shift: (order[shift.corruption], shift.severity)):
+            for row in table:
+                answers = block.parts[shift].get(row.method)
+                if answers is not None:
+                    paper = in_paper(run, block, {shift}, row.method)
+                    counts = len(answers), int(answers.wrong.sum()), paper, written.seconds(row.seconds)
+                    yield [name, block.dataset, *shift, row.method, *counts]
+
+
+def update_csv(path: Path, names: Sequence[str], runs: Mapping[str, Run]) -> None:
+    """The rows of these runs anew, in the order of the names; those of other runs as they are."""
+    kept: dict[str, list[list[object]]] = {}
+    if path.exists():
+        with path.open(newline="") as file:
+            for row in islice(csv.reader(file), 1, None):
+                kept.setdefault(row[0], []).append([*row])
+    with whole_file(path) as part, part.open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(COLUMNS)
+        for name in names:
+            table.writerows(csv_rows(name, runs[name]) if name in runs else kept.get(name, []))
 
 
 def begun(out: Path, shown: Sequence[Step]) -> Iterator[tuple[str, Run]]:
@@ -96,10 +102,7 @@ def main(out: Path, docs: Path) -> None:
             "views": lambda name: over_views(name, runs, commands),
         },
     )
-    with whole_file(docs / "reproduction.csv") as part, part.open("w", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(COLUMNS)
-        table.writerows(csv_rows(runs))
+    update_csv(docs / "reproduction.csv", list(commands), runs)
     plot = effort_over_views([runs[name] for b in BATCHES if (name := f"authors/b{b}") in runs])
     if plot is not None:
         with whole_file(docs / "effort.svg") as part:

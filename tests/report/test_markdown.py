@@ -79,12 +79,13 @@ def test_every_corruption_has_its_row(tmp_path):
 
 def test_the_page_is_filled_and_filled_again(tmp_path):
     run = cifar_run(tmp_path / "run", {"source": 92, "memo": 73})
-    page = "Before.\n<!-- run authors/cifar10 -->\nold\n<!-- end -->\n<!-- run a/b -->\n<!-- end -->\n"
+    kept = "<!-- run a/b -->\nelsewhere\n<!-- end -->\n"
+    page = "Before.\n<!-- run authors/cifar10 -->\nold\n<!-- end -->\n" + kept
     commands = {"authors/cifar10": "memo evaluate it", "a/b": "memo evaluate that"}
     writers = {"run": lambda name: reproduction_page.one_run(name, {"authors/cifar10": run}, commands)}
     once = fill(page, writers)
     assert "old" not in once and "memo evaluate it\n" in once and "| memo | 7.3 (7.3 ✓)" in once
-    assert "memo evaluate that\n```\n\nNot run yet." in once and once.startswith("Before.")
+    assert once.endswith(kept) and once.startswith("Before.")
     assert fill(once, writers) == once
 
 
@@ -101,9 +102,24 @@ def test_every_step_is_a_command_that_exists(tmp_path, memo, steps):
 
 def test_the_csv_counts_what_is_wrong(tmp_path):
     run = cifar_run(tmp_path / "run", {"source": 92, "memo": 73})
-    rows = list(reproduction_page.csv_rows({"authors/cifar10": run}))
-    assert rows[0] == ("authors/cifar10", "cifar10", "", 0, "source", 1000, 92, 9.2, "0.5000")
-    assert rows[1][4:8] == ("memo", 1000, 73, 7.3)
+    rows = list(reproduction_page.csv_rows("authors/cifar10", run))
+    assert rows[0] == ["authors/cifar10", "cifar10", "", 0, "source", 1000, 92, 9.2, "0.5000"]
+    assert rows[1][4:8] == ["memo", 1000, 73, 7.3]
+
+
+def test_the_csv_keeps_the_rows_of_runs_that_are_elsewhere(tmp_path):
+    file, names = tmp_path / "all.csv", ["a/first", "a/second"]
+    first = cifar_run(tmp_path / "first", {"source": 92})
+    reproduction_page.update_csv(file, names, {"a/first": first})
+    reproduction_page.update_csv(file, names, {"a/second": cifar_run(tmp_path / "second", {"source": 73})})
+    both = file.read_text()
+    assert [line.split(",")[0:7:6] for line in both.splitlines()] == [
+        ["run", "wrong"],
+        ["a/first", "92"],
+        ["a/second", "73"],
+    ]
+    reproduction_page.update_csv(file, names, {"a/first": first})
+    assert file.read_text() == both
 
 
 def test_runs_of_the_same_points_are_compared_as_one(tmp_path):
@@ -123,6 +139,8 @@ def test_runs_of_the_same_points_are_compared_as_one(tmp_path):
     assert rows["clean"][:5] == ["9.2", "8.0", "7.3", "4.0", "-3.3"]
     assert rows["level 5"][3:5] == ["10.0", "+2.7"] and rows["all levels"] == rows["level 5"]
     assert table_rows(page.corruptions("a"))["fog"][:5] == ["9.2", "8.0", "7.3", "1.0", "10.0"]
+    del runs["a/restore-c"]
+    assert page.levels("a") is None and page.corruptions("a") is None
 
 
 def test_time_is_a_share_of_memo_s(tmp_path):
