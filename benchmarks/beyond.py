@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.reproduce import NETWORKS, Cifar, Step, on_pictures, resuming
+from benchmarks.reproduce import NETWORKS, PICTURE_SHIFTS, Cifar, Step, resuming
 from memo_tta.methods.presets import PRESETS
 
 SURE = tuple(f"{name}={PRESETS['best'][name]}" for name in ("steps", "weighting", "temperature", "predict"))
@@ -30,13 +30,13 @@ def of_time(cifar: Cifar) -> Iterator[Step]:
     yield cifar.evaluate("time-c", METHODS, "--severities", "5", "--limit", "20", "--workers", "1")
 
 
-def of_pictures(network: str, pictures: Path, out: Path) -> Iterator[Step]:
-    for step in on_pictures(network, pictures, out):
-        yield step
-        if step.words[0] == "evaluate":
-            words = ("evaluate", str(pictures), "--model", network, "--methods", "restore", "--limit", "100")
-            shifts = step.words[step.words.index("--limit") + 2 :]
-            yield Step(step.name + "-restore", (*words, *shifts))
+def of_pictures(network: str, pictures: Path) -> Iterator[Step]:
+    """On what the reproduction shows the other methods."""
+    words = ("evaluate", str(pictures), "--model", network, "--methods", "source,restore", "--limit", "100")
+    corruptions, levels = PICTURE_SHIFTS
+    yield Step(f"{network}/clean-restore", words)
+    shifts = ("--corruptions", corruptions, "--severities", levels)
+    yield Step(f"{network}/corrupted-restore", (*words, *shifts))
 
 
 def steps(out: Path, authors: Path | None, pictures: Path | None) -> Iterator[Step]:
@@ -48,7 +48,7 @@ def steps(out: Path, authors: Path | None, pictures: Path | None) -> Iterator[St
     yield from of_cifar(Cifar("shipped", None))
     if pictures is not None:
         for network in NETWORKS:
-            yield from of_pictures(network, pictures, out)
+            yield from of_pictures(network, pictures)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 A table is written when all its runs are there and whole; until then the page keeps what it says.
 """
 
+import csv
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 import click
 
@@ -20,24 +22,30 @@ METHODS = ("source", "tta", "memo", "restore")
 PICTURE_METHODS = ("source", "tta", "bn1", "memo", "tent-bs1", "restore")
 SURE = "tta, sure views"
 
+Counted = Mapping[tuple[str, str, int, str], float]  # run, corruption, level, method → error
+
 
 class Page:
     """What the runs say, table by table."""
 
-    def __init__(self, runs: Mapping[str, Run], commands: Mapping[str, str]):
-        self._runs, self._commands = runs, commands
+    def __init__(self, runs: Mapping[str, Run], commands: Mapping[str, str], counted: Counted | None = None):
+        self._runs, self._commands, self._counted = runs, commands, counted or {}
+
+    def clean(self, name: str) -> str | None:
+        """One of the ResNet-26 on clean images."""
+        block = self._joined(f"{name}/cifar10", f"{name}/restore")
+        if block is None:
+            return None
+        return self._shown(f"{name}/restore") + _table([("clean", block)], METHODS)
 
     def levels(self, name: str) -> str | None:
-        """One of the ResNet-26: clean images, and the average over corruptions at each level."""
-        clean = self._joined(f"{name}/cifar10", f"{name}/restore")
-        corrupted = self._joined(f"{name}/cifar10-c", f"{name}/restore-c")
-        if clean is None or corrupted is None:
+        """The same, on average over corruptions at each level."""
+        block = self._joined(f"{name}/cifar10-c", f"{name}/restore-c")
+        if block is None:
             return None
-        rows = [("clean", clean)]
-        rows += [(f"level {level}", _at(corrupted, level)) for level in _levels(corrupted)]
-        rows.append(("all levels", corrupted))
-        commands = self._shown(f"{name}/restore", f"{name}/restore-c")
-        return commands + _table("error %", rows, METHODS)
+        rows = [(f"level {level}", _at(block, level)) for level in _levels(block)]
+        rows.append(("all levels", block))
+        return self._shown(f"{name}/restore-c") + _table(rows, METHODS)
 
     def corruptions(self, name: str) -> str | None:
         """The same, corruption by corruption, at the highest level."""
@@ -52,11 +60,11 @@ class Page:
         ]
         rows.append(("average", block))
         methods = [*METHODS[:-1], *[SURE for _ in sure], "restore"]
-        return self._shown(*sure) + _table("error %", rows, methods)
+        return self._shown(*sure) + _table(rows, methods)
 
     def pictures(self, name: str) -> str | None:
-        clean = self._joined(f"{name}/clean", f"{name}/clean-restore")
-        corrupted = self._joined(f"{name}/corrupted", f"{name}/corrupted-restore")
+        """A network on pictures; what the other methods do comes from the counts of the reproduction."""
+        clean, corrupted = (self._joined(f"{name}/{part}-restore") for part in ("clean", "corrupted"))
         if clean is None or corrupted is None:
             return None
         rows = [("clean", clean)]
@@ -68,8 +76,15 @@ class Page:
             for shift, part in corrupted.parts.items()
         ]
         rows.append(("average, corrupted", corrupted))
+
+        def error(block: Block, method: str) -> float:
+            if method in block.methods:
+                return mean_error(block, method)[0]
+            run = f"{name}/{'corrupted' if block.corrupted else 'clean'}"
+            return fmean(self._counted[run, *shift, method] for shift in block.parts)
+
         commands = self._shown(f"{name}/clean-restore", f"{name}/corrupted-restore")
-        return commands + _table("error %", rows, PICTURE_METHODS)
+        return commands + _table(rows, PICTURE_METHODS, "source", error)
 
     def time(self, name: str) -> str | None:
         """Seconds of a point, on average, and as a share of MEMO's."""
@@ -114,25 +129,39 @@ def _levels(block: Block) -> list[int]:
     return sorted({shift.severity for shift in block.parts})
 
 
-def _table(about: str, rows: Sequence[tuple[str, Block]], methods: Sequence[str]) -> str:
-    """Errors, and what `restore` changes to `memo`, point by point."""
-    head = [about, *methods, "to memo", "95 %"]
+def _own_error(block: Block, method: str) -> float:
+    return mean_error(block, method)[0]
+
+
+def _table(
+    rows: Sequence[tuple[str, Block]],
+    methods: Sequence[str],
+    baseline: str = "memo",
+    error: Callable[[Block, str], float] = _own_error,
+) -> str:
+    """Errors, and what `restore` changes to the baseline, point by point."""
+    head = ["error %", *methods, f"to {baseline}", "95 %"]
     lines = [_line(head), _line(["---"] * len(head))]
     for name, block in rows:
-        errors = [
-            written.percent(mean_error(block, method)[0]) if block.answers(method) else ""
-            for method in methods
-        ]
-        change = compare(block, "restore", "memo")
-        changes = (
-            ["", ""] if change is None else [written.points(change.difference), written.change_span(change)]
-        )
-        lines.append(_line([name, *errors, *changes]))
+        change = compare(block, "restore", baseline)
+        assert change is not None, f"{name}: restore and {baseline} share no points"
+        errors = [written.percent(error(block, method)) for method in methods]
+        lines.append(_line([name, *errors, written.points(change.difference), written.change_span(change)]))
     return "\n".join(lines)
 
 
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def read_counts(path: Path) -> Counted:
+    """From the CSV of the reproduction."""
+    with path.open(newline="") as file:
+        return {
+            (row["run"], row["corruption"], int(row["severity"]), row["method"]): int(row["wrong"])
+            / int(row["points"])
+            for row in csv.DictReader(file)
+        }
 
 
 @click.command(help=__doc__)
@@ -141,9 +170,11 @@ def _line(cells: Sequence[str]) -> str:
 def main(out: Path, docs: Path) -> None:
     shown = list(steps(OUT, AUTHORS, PICTURES))
     runs = {name: run for name, run in begun(out, shown) if not run.missing}
-    page = Page(runs, {step.name: shlex.join(step.command(OUT)) for step in shown})
+    commands = {step.name: shlex.join(step.command(OUT)) for step in shown}
+    page = Page(runs, commands, read_counts(docs / "reproduction.csv"))
     kinds = {
         "output": lambda name: (out / name).read_text("utf-8") if (out / name).exists() else None,
+        "clean": page.clean,
         "levels": page.levels,
         "corruptions": page.corruptions,
         "pictures": page.pictures,

@@ -135,8 +135,8 @@ def test_runs_of_the_same_points_are_compared_as_one(tmp_path):
         "a/sure-augmix-c": cifar_run(tmp_path / "sc", {"memo": 10}, **level),
     }
     page = beyond_page.Page(runs, {name: f"memo {name}" for name in runs})
+    assert table_rows(page.clean("a"))["clean"][:5] == ["9.2", "8.0", "7.3", "4.0", "-3.3"]
     rows = table_rows(page.levels("a"))
-    assert rows["clean"][:5] == ["9.2", "8.0", "7.3", "4.0", "-3.3"]
     assert rows["level 5"][3:5] == ["10.0", "+2.7"] and rows["all levels"] == rows["level 5"]
     assert table_rows(page.corruptions("a"))["fog"][:5] == ["9.2", "8.0", "7.3", "1.0", "10.0"]
     del runs["a/restore-c"]
@@ -148,3 +148,21 @@ def test_time_is_a_share_of_memo_s(tmp_path):
     page = beyond_page.Page({"a/time": run, "a/time-c": run}, {"a/time": "memo a", "a/time-c": "memo b"})
     rows = table_rows(page.time("a"))
     assert rows["clean"][4] == "1.00" and rows["clean"][0] == "0.500"
+
+
+def test_pictures_stand_beside_the_counts_of_other_methods(tmp_path):
+    shift = {"corruption": "fog", "severity": 5}
+    runs = {
+        "a/clean-restore": cifar_run(tmp_path / "clean", {"source": 92, "restore": 40}),
+        "a/corrupted-restore": cifar_run(tmp_path / "fog", {"source": 60, "restore": 50}, shift=shift),
+    }
+    counts = tmp_path / "counts.csv"
+    lines = ["run,corruption,severity,method,points,wrong"]
+    for method in ("tta", "bn1", "memo", "tent-bs1"):
+        lines += [f"a/clean,,0,{method},200,{len(method)}", f"a/corrupted,fog,5,{method},100,{len(method)}"]
+    counts.write_text("\n".join(lines))
+    page = beyond_page.Page(runs, {name: f"memo {name}" for name in runs}, beyond_page.read_counts(counts))
+    rows = table_rows(page.pictures("a"))
+    assert rows["clean"][:7] == ["9.2", "1.5", "1.5", "2.0", "4.0", "4.0", "-5.2"]
+    assert rows["fog, level 5"] == rows["average, corrupted"]
+    assert rows["fog, level 5"][:7] == ["6.0", "3.0", "3.0", "4.0", "8.0", "5.0", "-1.0"]
