@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -47,6 +48,15 @@ def test_results_come_in_order(workers):
     assert list(ordered_map(square, range(20), workers)) == [number * number for number in range(20)]
     assert list(ordered_map(slow_first, range(6), workers)) == list(range(6))
     assert list(ordered_map(square, [], workers)) == []
+
+
+def test_no_thread_is_left_for_the_end_of_python_to_come_upon():
+    before = set(threading.enumerate())
+    list(ordered_map(square, range(4), 2))
+    assert set(threading.enumerate()) <= before
+    with pytest.raises(InputError):
+        list(ordered_map(refuse, range(4), 2))
+    assert set(threading.enumerate()) <= before
 
 
 def test_a_killed_worker_is_replaced_and_its_work_done_again(tmp_path):

@@ -55,10 +55,11 @@ class Processes(Engine[Process, "Future[Any]"]):
             raise WorkerDied("its process ended: is there enough memory?") from None
 
     def fire(self, worker: Process, busy: bool) -> None:
-        worker.pool.shutdown(wait=False, cancel_futures=True)
         if busy:
             with suppress(ProcessLookupError):
                 os.kill(worker.pid.result(), signal.SIGKILL)
+        # Without waiting, the end of Python may come upon a pipe that the pool is just closing.
+        worker.pool.shutdown(wait=True, cancel_futures=True)
 
     def _run(
         self, work: Work[Item, Result], items: Iterable[Item], held: Sized
