@@ -1,9 +1,9 @@
 """Fills docs/beyond.md from runs: python -m benchmarks.beyond_page --help.
 
-A table is written when all its runs are there and whole; until then the page keeps what it says.
+Runs go into docs/beyond.csv, those that the reproduction has too into its CSV, and tables come from both:
+so their runs may have been on other machines. What is nowhere yet leaves its place on the page as it is.
 """
 
-import csv
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +11,7 @@ from statistics import fmean
 
 import click
 
+from benchmarks import reproduce, results
 from benchmarks.beyond import steps
 from benchmarks.marked import fill_page
 from benchmarks.reproduction_page import AUTHORS, OUT, PICTURES, begun
@@ -22,14 +23,15 @@ METHODS = ("source", "tta", "memo", "restore")
 PICTURE_METHODS = ("source", "tta", "bn1", "memo", "tent-bs1", "restore")
 SURE = "tta, sure views"
 
-Counted = Mapping[tuple[str, str, int, str], float]  # run, corruption, level, method → error
-
 
 class Page:
-    """What the runs say, table by table."""
+    """What the results say, table by table. Only times come from the runs themselves."""
 
-    def __init__(self, runs: Mapping[str, Run], commands: Mapping[str, str], counted: Counted | None = None):
-        self._runs, self._commands, self._counted = runs, commands, counted or {}
+    def __init__(
+        self, rows: Sequence[Mapping[str, str]], runs: Mapping[str, Run], commands: Mapping[str, str]
+    ):
+        self._blocks, self._errors = results.blocks(rows), results.errors(rows)
+        self._runs, self._commands = runs, commands
 
     def clean(self, name: str) -> str | None:
         """One of the ResNet-26 on clean images."""
@@ -81,7 +83,7 @@ class Page:
             if method in block.methods:
                 return mean_error(block, method)[0]
             run = f"{name}/{'corrupted' if block.corrupted else 'clean'}"
-            return fmean(self._counted[run, *shift, method] for shift in block.parts)
+            return fmean(self._errors[run, shift, method] for shift in block.parts)
 
         commands = self._shown(f"{name}/clean-restore", f"{name}/corrupted-restore")
         return commands + _table(rows, PICTURE_METHODS, "source", error)
@@ -91,9 +93,9 @@ class Page:
         head = ["seconds", *METHODS, "restore / memo", "of it, views"]
         lines = [_line(head), _line(["---"] * len(head))]
         for run, about in ((f"{name}/time", "clean"), (f"{name}/time-c", "level 5")):
-            block = self._joined(run)
-            if block is None:
+            if run not in self._runs:
                 return None
+            (block,) = self._runs[run].blocks
             pooled = {method: block.pooled(method) for method in METHODS}
             seconds = {method: float(found.seconds.mean()) for method, found in pooled.items()}
             views = float(pooled["restore"].views_seconds.mean()) / seconds["restore"]
@@ -109,9 +111,9 @@ class Page:
         parts: dict[Shift, dict[str, Answers]] = {}
         dataset = ""
         for name in names:
-            if name not in self._runs:
+            if name not in self._blocks:
                 return None
-            (block,) = self._runs[name].blocks
+            block = self._blocks[name]
             dataset = block.dataset
             for shift, methods in block.parts.items():
                 renamed = {SURE if "sure-augmix" in name else method: a for method, a in methods.items()}
@@ -154,24 +156,19 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def read_counts(path: Path) -> Counted:
-    """From the CSV of the reproduction."""
-    with path.open(newline="") as file:
-        return {
-            (row["run"], row["corruption"], int(row["severity"]), row["method"]): int(row["wrong"])
-            / int(row["points"])
-            for row in csv.DictReader(file)
-        }
-
-
 @click.command(help=__doc__)
 @click.argument("out", type=click.Path(exists=True, path_type=Path))
 @click.option("--docs", default="docs", show_default=True, type=click.Path(exists=True, path_type=Path))
 def main(out: Path, docs: Path) -> None:
     shown = list(steps(OUT, AUTHORS, PICTURES))
-    runs = {name: run for name, run in begun(out, shown) if not run.missing}
     commands = {step.name: shlex.join(step.command(OUT)) for step in shown}
-    page = Page(runs, commands, read_counts(docs / "reproduction.csv"))
+    runs = {name: run for name, run in begun(out, shown) if not run.missing}
+    reproduced = [step.name for step in reproduce.steps(OUT, AUTHORS, PICTURES)]
+    files = {docs / "reproduction.csv": reproduced}
+    files[docs / "beyond.csv"] = [name for name in commands if name not in reproduced]
+    for path, names in files.items():
+        results.update_csv(path, names, runs)
+    page = Page([row for path in files for row in results.read_csv(path)], runs, commands)
     kinds = {
         "output": lambda name: (out / name).read_text("utf-8") if (out / name).exists() else None,
         "clean": page.clean,

@@ -5,29 +5,25 @@ A line `<!-- run NAME -->` of the page is followed by what that run gave, up to 
 What runs that are not there gave before stays, on the page and in the CSV.
 """
 
-import csv
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 
 import click
 
 from benchmarks.marked import fill_page
 from benchmarks.reproduce import BATCHES, Step, steps
-from memo_tta.data.corruptions.severity import CORRUPTIONS
+from benchmarks.results import update_csv
 from memo_tta.errors import DataError
 from memo_tta.files import whole_file
 from memo_tta.report import written
-from memo_tta.report.beside import in_paper
 from memo_tta.report.effort import effort_over_views
 from memo_tta.report.markdown import run_markdown
 from memo_tta.report.run import Run, open_run
 
 # Stand-ins for the places of this machine, so that the commands are anybody's.
 OUT, AUTHORS, PICTURES = Path("runs"), Path("resnet26_gn.npz"), Path("pictures")
-COLUMNS = ("run", "dataset", "corruption", "severity", "method", "points", "wrong", "paper_error", "seconds")
 
 
 def one_run(name: str, runs: Mapping[str, Run], commands: Mapping[str, str]) -> str | None:
@@ -52,33 +48,6 @@ def over_views(name: str, runs: Mapping[str, Run], commands: Mapping[str, str]) 
         cells = [str(batch), *errors, *(written.seconds(row.seconds) for row in rows)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
-
-
-def csv_rows(name: str, run: Run) -> Iterator[list[object]]:
-    """A row for every part and method."""
-    order = {corruption: index for index, corruption in enumerate(["", *CORRUPTIONS])}
-    for block, table in run.tables:
-        for shift in sorted(block.parts, key=lambda shift: (order[shift.corruption], shift.severity)):
-            for row in table:
-                answers = block.parts[shift].get(row.method)
-                if answers is not None:
-                    paper = in_paper(run, block, {shift}, row.method)
-                    counts = len(answers), int(answers.wrong.sum()), paper, written.seconds(row.seconds)
-                    yield [name, block.dataset, *shift, row.method, *counts]
-
-
-def update_csv(path: Path, names: Sequence[str], runs: Mapping[str, Run]) -> None:
-    """The rows of these runs anew, in the order of the names; those of other runs as they are."""
-    kept: dict[str, list[list[object]]] = {}
-    if path.exists():
-        with path.open(newline="") as file:
-            for row in islice(csv.reader(file), 1, None):
-                kept.setdefault(row[0], []).append([*row])
-    with whole_file(path) as part, part.open("w", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(COLUMNS)
-        for name in names:
-            table.writerows(csv_rows(name, runs[name]) if name in runs else kept.get(name, []))
 
 
 def begun(out: Path, shown: Sequence[Step]) -> Iterator[tuple[str, Run]]:

@@ -4,9 +4,10 @@ import re
 
 import pytest
 
-from benchmarks import beyond, beyond_page, reproduction_page
+from benchmarks import beyond, beyond_page, reproduction_page, results
 from benchmarks.marked import fill
 from benchmarks.reproduce import steps
+from memo_tta.evaluation.analysis import compare, mean_error
 from memo_tta.evaluation.job import Job
 from memo_tta.report.beside import beside_paper
 from memo_tta.report.markdown import run_markdown
@@ -100,26 +101,50 @@ def test_every_step_is_a_command_that_exists(tmp_path, memo, steps):
         assert all(word in known for word in options if word.startswith("--"))
 
 
+def committed(folder, runs):
+    """The rows that stay of runs."""
+    results.update_csv(folder / "results.csv", list(runs), runs)
+    return results.read_csv(folder / "results.csv")
+
+
 def test_the_csv_counts_what_is_wrong(tmp_path):
     run = cifar_run(tmp_path / "run", {"source": 92, "memo": 73})
-    rows = list(reproduction_page.csv_rows("authors/cifar10", run))
-    assert rows[0] == ["authors/cifar10", "cifar10", "", 0, "source", 1000, 92, 9.2, "0.5000"]
-    assert rows[1][4:8] == ["memo", 1000, 73, 7.3]
+    source, memo = committed(tmp_path, {"authors/cifar10": run})
+    bits = source.pop("wrong_points")
+    fields = ["authors/cifar10", "cifar10", "", "0", "source", "1000", "92", "9.2", "0.5000"]
+    assert list(source.values()) == fields
+    assert memo["wrong"] == "73" and memo["paper_error"] == "7.3"
+    assert bits == "f" * 23 + "0" * (250 - 23)  # the first 92 of 1,000
 
 
 def test_the_csv_keeps_the_rows_of_runs_that_are_elsewhere(tmp_path):
     file, names = tmp_path / "all.csv", ["a/first", "a/second"]
     first = cifar_run(tmp_path / "first", {"source": 92})
-    reproduction_page.update_csv(file, names, {"a/first": first})
-    reproduction_page.update_csv(file, names, {"a/second": cifar_run(tmp_path / "second", {"source": 73})})
+    results.update_csv(file, names, {"a/first": first})
+    results.update_csv(file, names, {"a/second": cifar_run(tmp_path / "second", {"source": 73})})
     both = file.read_text()
-    assert [line.split(",")[0:7:6] for line in both.splitlines()] == [
-        ["run", "wrong"],
-        ["a/first", "92"],
-        ["a/second", "73"],
+    assert [(row["run"], row["wrong"]) for row in results.read_csv(file)] == [
+        ("a/first", "92"),
+        ("a/second", "73"),
     ]
-    reproduction_page.update_csv(file, names, {"a/first": first})
+    results.update_csv(file, names, {"a/first": first})
     assert file.read_text() == both
+
+
+def test_methods_compare_in_the_csv_as_in_the_run(tmp_path):
+    records = random_records([("fog", 1), ("fog", 5), ("snow", 5)], dataset="cifar10")
+    run = open_run(write_run(tmp_path, records, job=Job(data=("cifar10",), model="resnet26").facts()))
+    ((mine, _),) = run.tables
+    theirs = results.blocks(committed(tmp_path, {"a": run}))["a"]
+    assert compare(theirs, "memo", "source") == compare(mine, "memo", "source")
+    assert mean_error(theirs, "tta") == mean_error(mine, "tta")
+
+
+def test_a_run_that_is_not_whole_is_counted_but_compared_with_none(tmp_path):
+    run = cifar_run(tmp_path / "run", {"source": 92})
+    run.facts["total"] = 2000
+    rows = committed(tmp_path, {"a": run})
+    assert results.errors(rows) == {("a", ("", 0), "source"): 0.092} and results.blocks(rows) == {}
 
 
 def test_runs_of_the_same_points_are_compared_as_one(tmp_path):
@@ -134,18 +159,19 @@ def test_runs_of_the_same_points_are_compared_as_one(tmp_path):
         "a/restore-c": cifar_run(tmp_path / "rc", {"restore": 100}, **level),
         "a/sure-augmix-c": cifar_run(tmp_path / "sc", {"memo": 10}, **level),
     }
-    page = beyond_page.Page(runs, {name: f"memo {name}" for name in runs})
+    rows, commands = committed(tmp_path, runs), {name: f"memo {name}" for name in runs}
+    page = beyond_page.Page(rows, {}, commands)
     assert table_rows(page.clean("a"))["clean"][:5] == ["9.2", "8.0", "7.3", "4.0", "-3.3"]
-    rows = table_rows(page.levels("a"))
-    assert rows["level 5"][3:5] == ["10.0", "+2.7"] and rows["all levels"] == rows["level 5"]
+    levels = table_rows(page.levels("a"))
+    assert levels["level 5"][3:5] == ["10.0", "+2.7"] and levels["all levels"] == levels["level 5"]
     assert table_rows(page.corruptions("a"))["fog"][:5] == ["9.2", "8.0", "7.3", "1.0", "10.0"]
-    del runs["a/restore-c"]
-    assert page.levels("a") is None and page.corruptions("a") is None
+    page = beyond_page.Page([row for row in rows if row["run"] != "a/restore-c"], {}, commands)
+    assert page.clean("a") and page.levels("a") is None and page.corruptions("a") is None
 
 
 def test_time_is_a_share_of_memo_s(tmp_path):
     run = cifar_run(tmp_path / "run", {"source": 92, "tta": 80, "memo": 73, "restore": 40}, points=100)
-    page = beyond_page.Page({"a/time": run, "a/time-c": run}, {"a/time": "memo a", "a/time-c": "memo b"})
+    page = beyond_page.Page([], {"a/time": run, "a/time-c": run}, {"a/time": "memo a", "a/time-c": "memo b"})
     rows = table_rows(page.time("a"))
     assert rows["clean"][4] == "1.00" and rows["clean"][0] == "0.500"
 
@@ -156,12 +182,11 @@ def test_pictures_stand_beside_the_counts_of_other_methods(tmp_path):
         "a/clean-restore": cifar_run(tmp_path / "clean", {"source": 92, "restore": 40}),
         "a/corrupted-restore": cifar_run(tmp_path / "fog", {"source": 60, "restore": 50}, shift=shift),
     }
-    counts = tmp_path / "counts.csv"
-    lines = ["run,corruption,severity,method,points,wrong"]
-    for method in ("tta", "bn1", "memo", "tent-bs1"):
-        lines += [f"a/clean,,0,{method},200,{len(method)}", f"a/corrupted,fog,5,{method},100,{len(method)}"]
-    counts.write_text("\n".join(lines))
-    page = beyond_page.Page(runs, {name: f"memo {name}" for name in runs}, beyond_page.read_counts(counts))
+    for part, points in (("clean", 200), ("corrupted", 100)):
+        others = {"tta": 3, "bn1": 3, "memo": 4, "tent-bs1": 8}
+        kind = {"shift": shift} if part == "corrupted" else {}
+        runs[f"a/{part}"] = cifar_run(tmp_path / f"other-{part}", others, points=points, **kind)
+    page = beyond_page.Page(committed(tmp_path, runs), {}, {name: f"memo {name}" for name in runs})
     rows = table_rows(page.pictures("a"))
     assert rows["clean"][:7] == ["9.2", "1.5", "1.5", "2.0", "4.0", "4.0", "-5.2"]
     assert rows["fog, level 5"] == rows["average, corrupted"]
