@@ -4,9 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.reproduce import NETWORKS, PICTURE_SHIFTS, Cifar, Step, resuming
-from memo_tta.methods.presets import PRESETS
 
-SURE = tuple(f"{name}={PRESETS['best'][name]}" for name in ("steps", "weighting", "temperature", "predict"))
 METHODS = "source,tta,memo,restore"
 
 
@@ -16,12 +14,6 @@ def of_cifar(cifar: Cifar) -> Iterator[Step]:
     yield cifar.corrupted()
     yield cifar.evaluate("restore", "restore")
     yield cifar.evaluate("restore-c", "restore", "--severities", "1,3,5", "--limit", "500")
-
-
-def of_augmix(cifar: Cifar) -> Step:
-    """The same average without restorations."""
-    words = [word for option in SURE for word in ("--option", option)]
-    return cifar.evaluate("sure-augmix-c", "memo", "--severities", "5", "--limit", "500", *words)
 
 
 def of_time(cifar: Cifar) -> Iterator[Step]:
@@ -44,7 +36,6 @@ def steps(out: Path, authors: Path | None, pictures: Path | None) -> Iterator[St
     for cifar in published:
         yield from of_time(cifar)
         yield from of_cifar(cifar)
-        yield of_augmix(cifar)
     yield from of_cifar(Cifar("shipped", None))
     if pictures is not None:
         for network in NETWORKS:

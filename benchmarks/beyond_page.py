@@ -21,7 +21,6 @@ from memo_tta.report.run import Run
 
 METHODS = ("source", "tta", "memo", "restore")
 PICTURE_METHODS = ("source", "tta", "bn1", "memo", "tent-bs1", "restore")
-SURE = "tta, sure views"
 
 
 class Page:
@@ -51,8 +50,7 @@ class Page:
 
     def corruptions(self, name: str) -> str | None:
         """The same, corruption by corruption, at the highest level."""
-        sure = [run for run in (f"{name}/sure-augmix-c",) if run in self._commands]
-        block = self._joined(f"{name}/cifar10-c", f"{name}/restore-c", *sure)
+        block = self._joined(f"{name}/cifar10-c", f"{name}/restore-c")
         if block is None:
             return None
         block = _at(block, max(_levels(block)))
@@ -61,8 +59,7 @@ class Page:
             for shift in block.parts
         ]
         rows.append(("average", block))
-        methods = [*METHODS[:-1], *[SURE for _ in sure], "restore"]
-        return self._shown(*sure) + _table(rows, methods)
+        return _table(rows, METHODS)
 
     def pictures(self, name: str) -> str | None:
         """A network on pictures; what the other methods do comes from the counts of the reproduction."""
@@ -104,7 +101,7 @@ class Page:
         return self._shown(f"{name}/time", f"{name}/time-c") + "\n".join(lines)
 
     def _shown(self, *names: str) -> str:
-        return "```sh\n" + "\n".join(self._commands[name] for name in names) + "\n```\n\n" if names else ""
+        return "```sh\n" + "\n".join(self._commands[name] for name in names) + "\n```\n\n"
 
     def _joined(self, *names: str) -> Block | None:
         """The same points in several runs, as if one had asked all methods; None unless all are there."""
@@ -116,8 +113,7 @@ class Page:
             block = self._blocks[name]
             dataset = block.dataset
             for shift, methods in block.parts.items():
-                renamed = {SURE if "sure-augmix" in name else method: a for method, a in methods.items()}
-                parts.setdefault(shift, {}).update(renamed)
+                parts.setdefault(shift, {}).update(methods)
         return Block(dataset, parts)
 
 

@@ -1,4 +1,4 @@
-"""Shifted images, their restored versions and what the model says of each:
+"""Shifted images, what they become restored, and what the model says of each:
 python -m benchmarks.versions_picture OUT.png [CORRUPTION LEVEL PLACE]...
 """
 
@@ -14,63 +14,70 @@ from memo_tta.data.sample_images import load_sample
 from memo_tta.files import whole_file
 from memo_tta.report.panel import CAPTION, GAP, GREY, INK, MARGIN, PAPER, RIGHT, TILE, WRONG
 from memo_tta.seeding import sample_rng
-from memo_tta.views.restore import CHOSEN, Restore
+from memo_tta.views.restorations import RESTORATIONS
+from memo_tta.views.restore import Restore, as_tensor
 
-HEAD, BAR = 24, 8
-ROW = TILE + CAPTION + BAR + 2 * GAP
+HEAD = 24
+ROW = TILE + CAPTION + GAP
+COLUMNS = ("before the shift", "as it came", "restored", "answer")
+WIDE = TILE + 3 * GAP
 EXAMPLES = (("speckle_noise", 4, 21), ("gaussian_blur", 5, 19), ("spatter", 4, 2))
 
 
 def picture(examples: tuple[tuple[str, int, int], ...]) -> Image.Image:
-    """A row per image of the shipped sample: the answer, then version by version."""
+    """A row per image of the shipped sample; green is right."""
     robust = mt.Memo(mt.load("resnet26"), preset="best", early_views=None)
-    panel = Image.new(
-        "RGB", (MARGIN + (1 + len(CHOSEN)) * (TILE + GAP) + GAP, HEAD + len(examples) * ROW), PAPER
-    )
+    panel = Image.new("RGB", (MARGIN + len(COLUMNS) * WIDE + GAP, HEAD + len(examples) * ROW), PAPER)
     draw = ImageDraw.Draw(panel)
-    for column, name in enumerate(("answer", *CHOSEN)):
-        centre = MARGIN + GAP + column * (TILE + GAP) + TILE / 2
+    for column, name in enumerate(COLUMNS):
+        centre = MARGIN + GAP + column * WIDE + TILE / 2
         draw.text((centre, HEAD / 2), name, INK, ImageFont.load_default(14), anchor="mm")
     for row, (corruption, level, place) in enumerate(examples):
-        sample = load_sample()[place]
+        top, sample = HEAD + row * ROW, load_sample()[place]
         shifted = corrupt(sample.image, corruption, level, sample_rng(0, f"{corruption} {place}"))
-        _row(draw, panel, robust, shifted, sample.label, HEAD + row * ROW)
         about = f"{corruption.replace('_', chr(10))}\nlevel {level}"
-        draw.text((GAP, HEAD + row * ROW + TILE / 2), about, INK, ImageFont.load_default(14), anchor="lm")
+        draw.text((GAP, top + TILE / 2), about, INK, ImageFont.load_default(14), anchor="lm")
+        for column, (tile, scores) in enumerate(_tiles(robust, sample.image, shifted)):
+            _tile(draw, panel, (MARGIN + GAP + column * WIDE, top), tile, scores, sample.label, robust)
     return panel
 
 
-def _row(
-    draw: ImageDraw.ImageDraw, panel: Image.Image, robust: mt.Memo, image: np.ndarray, truth: int, top: int
+def _tiles(
+    robust: mt.Memo, before: np.ndarray, shifted: np.ndarray
+) -> list[tuple[np.ndarray | None, np.ndarray]]:
+    """A picture of each column, or none, and its probabilities."""
+    seen = robust.explain(shifted)
+    plain = Restore(32).groups(len(seen.before)).get("plain", 0)
+    restored = np.mean([answer.probabilities.numpy() for answer in seen.before[plain:]], axis=0)
+    version = RESTORATIONS["restored"](as_tensor(shifted)).mul(255).round().byte().permute(1, 2, 0).numpy()
+    return [
+        (before, robust.predict(before).source.probabilities.numpy()),
+        (shifted, seen.prediction.source.probabilities.numpy()),
+        (version, restored),
+        (None, seen.prediction.probabilities.numpy()),
+    ]
+
+
+def _tile(
+    draw: ImageDraw.ImageDraw,
+    panel: Image.Image,
+    corner: tuple[int, int],
+    tile: np.ndarray | None,
+    scores: np.ndarray,
+    truth: int,
+    robust: mt.Memo,
 ) -> None:
-    """Frames and captions are green where right; bars are weights."""
-    labels = robust.classifier.labels or []
-    seen = robust.explain(image)
-    said = np.stack([answer.probabilities.numpy() for answer in seen.before])
-    p = np.stack([group.mean(axis=0) for group in np.split(said, len(CHOSEN))])
-    weight = np.exp(robust.options.temperature * (p * np.log(p + 1e-30)).sum(axis=1))
-    weight /= weight.sum()
-    answer = seen.prediction.probabilities.numpy()
-    tiles = [(image, answer, None)]
-    tiles += list(zip(Restore(32).versions(image), p, weight, strict=True))
-    for column, (tile, scores, share) in enumerate(tiles):
-        left = MARGIN + GAP + column * (TILE + GAP)
-        colour = RIGHT if scores.argmax() == truth else WRONG
-        panel.paste(Image.fromarray(tile).resize((TILE, TILE), Image.Resampling.NEAREST), (left, top))
-        draw.rectangle((left - 2, top - 2, left + TILE + 1, top + TILE + 1), outline=colour, width=2)
-        caption = f"{labels[scores.argmax()]} {scores.max():.0%}"
-        draw.text(
-            (left + TILE / 2, top + TILE + 14), caption, colour, ImageFont.load_default(13), anchor="mm"
-        )
-        if share is not None:
-            bar = top + TILE + 28
-            draw.rectangle((left, bar, left + TILE, bar + BAR), outline=GREY)
-            draw.rectangle((left, bar, left + round(TILE * share), bar + BAR), fill=GREY)
-        else:
-            before = f"source: {seen.prediction.source.label}"
-            draw.text(
-                (left + TILE / 2, top + TILE + 30), before, GREY, ImageFont.load_default(12), anchor="mm"
-            )
+    left, top = corner
+    colour = RIGHT if scores.argmax() == truth else WRONG
+    label, score = (robust.classifier.labels or [])[scores.argmax()], f"{scores.max():.0%}"
+    if tile is None:
+        centre = (left + TILE / 2, top + TILE / 2)
+        draw.text(centre, f"{label} {score}", colour, ImageFont.load_default(16), anchor="mm")
+        return
+    panel.paste(Image.fromarray(tile).resize((TILE, TILE), Image.Resampling.NEAREST), corner)
+    draw.rectangle((left - 2, top - 2, left + TILE + 1, top + TILE + 1), outline=colour, width=2)
+    draw.text((left + TILE / 2, top + TILE + 12), label, colour, ImageFont.load_default(14), anchor="mm")
+    draw.text((left + TILE / 2, top + TILE + 26), score, GREY, ImageFont.load_default(12), anchor="mm")
 
 
 if __name__ == "__main__":

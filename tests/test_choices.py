@@ -1,12 +1,24 @@
 """What the scripts behind docs/beyond.md compute is what the method does."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 import memo_tta as mt
 from benchmarks import choose_restorations, choose_step
-from benchmarks.choose_restorations import CROPS, NAMES, Answers, Choice, answers, fresh, shrink
+from benchmarks.choose_restorations import (
+    AUGMIX,
+    COLLECTED,
+    STARTS,
+    Answers,
+    Choice,
+    answers,
+    choose,
+    choose_exit,
+    fresh,
+)
 from benchmarks.marked import fill
 from memo_tta.data.dataset import Dataset
 from memo_tta.evaluation.summary import balanced
@@ -24,49 +36,61 @@ def classifier():
     return found
 
 
-def test_a_choice_answers_as_the_method_does():
-    choice = Choice(tuple(range(len(NAMES))), CROPS, 3.0)
-    labels, stops = choice.labels(answers(classifier(), DATA))
+@pytest.mark.parametrize("shares", [{"plain": 1, "restored": 3}, dict.fromkeys(COLLECTED, 1)])
+def test_a_choice_answers_as_the_method_does(shares):
+    choice = Choice(tuple((name, 4 * share) for name, share in shares.items()), 3.0, confidence=0.9)
     robust = mt.Memo(
         classifier(),
         preset="best",
-        augment=Restore(SIZE, NAMES),
-        n_views=CROPS * len(NAMES),
+        augment=Restore(SIZE, shares),
+        n_views=choice.count,
+        weighting="confidence",
         temperature=3.0,
-        early_views=None,
+        early_confidence=0.9,
     )
-    said = [int(robust.predict(sample.image, sample_id=sample.id).logits.argmax()) for sample in DATA]
-    assert labels.tolist() == said and not stops.any()
-    assert len(set(said)) > 1
+    labels, stops = choice.labels(answers(classifier(), DATA))
+    said = [robust.predict(sample.image, sample_id=sample.id) for sample in DATA]
+    assert labels.tolist() == [prediction.index for prediction in said] and len(set(labels)) > 1
+    assert stops.tolist() == [prediction.reason.startswith("the first 2 views") for prediction in said]
 
 
-def test_a_choice_stops_where_first_views_agree_with_the_source_and_are_sure():
-    sure, unsure = np.log([[0.98, 0.02]]), np.log([[0.6, 0.4]])
-    log_p = np.stack([np.stack([rows] * 2) for rows in (sure, unsure, sure)])  # versions and crops
-    log_p = np.concatenate([log_p] * 2, axis=2)
-    found = Answers(True, log_p, np.array([0, 0, 1]), np.array([0, 0, 0]))
-    choice = Choice((0, 1), 2, 1.0, exit=(2, 0.9))
-    assert choice.labels(found)[1].tolist() == [True, False, False]  # the last one's source says otherwise
-    assert choice.forwards(
-        [found, Answers(False, *(getattr(found, n) for n in ("log_p", "source", "label")))]
-    ) == (pytest.approx(2 + 4 * 2 / 3))
+def found(is_clean=False, points=10, **right):
+    """Answers of two classes, the second one true; `right` says on how many points each version is."""
+    log_p = np.full((points, STARTS["augmix"] + AUGMIX, 2), np.log(0.5))
+    for name, count in right.items():
+        views = slice(STARTS[name], STARTS[name] + (COLLECTED | {"augmix": AUGMIX})[name])
+        log_p[:count, views], log_p[count:, views] = np.log([0.1, 0.9]), np.log([0.9, 0.1])
+    return Answers(is_clean, np.zeros(points, int), np.full(points, 0.5), log_p, np.ones(points, int))
 
 
-def test_a_version_that_harms_is_left_out():
-    right, wrong = np.log([0.9, 0.1]), np.log([0.001, 0.999])
-    versions = np.stack([right] * len(NAMES))
-    versions[4] = wrong
-    log_p = np.tile(versions[None, :, None], (6, 1, CROPS, 1))
-    log_p[:3, :4] = log_p[:3, 5:] = np.log([0.5, 0.5])  # so the wrong one decides
-    found = Answers(False, log_p, np.zeros(6, int), np.zeros(6, int))
-    clean = Answers(True, log_p, np.zeros(6, int), np.zeros(6, int))
-    assert shrink([found, clean], 4, 8).versions == tuple(v for v in range(len(NAMES)) if v != 4)
+def test_a_choice_stops_where_first_views_are_sure():
+    part = replace(found(restored=10), source=np.ones(10, int), sure=np.array([0.97, 0.92, *[0.0] * 8]))
+    part = replace(part, log_p=part.log_p[1:])  # the first one was not looked at any more
+    choice = Choice((("restored", 8),), confidence=0.9)
+    labels, stops = choice.labels(part)
+    assert labels.tolist() == [1] * 10 and stops.tolist() == [True, True, *[False] * 8]
+    assert choice.forwards([part, replace(part, is_clean=True)]) == pytest.approx((2 + 8 * 0.8,) * 2)
 
 
-def test_no_reported_image_is_chosen_from(monkeypatch):
-    monkeypatch.setattr(choose_restorations, "REPORTED", 10)
-    reported, chosen = ({sample.id for sample in part} for part in (balanced(DATA, 10), fresh(DATA, 8)))
-    assert len(chosen) == 8 and not reported & chosen
+def test_the_rule():
+    """Few errors on corrupted images, as long as clean ones are no worse than with AugMix views."""
+    corrupted, clean = found(plain=2, restored=8, augmix=3), found(True, plain=9, restored=9, augmix=9)
+    chosen = choose([corrupted, clean])
+    assert chosen.errors([corrupted, clean]) == pytest.approx((0.2, 0.1))
+    # Restored views outvote those of the image where these are a quarter; eight views do as well as more.
+    assert chosen == Choice((("plain", 2), ("restored", 6)))
+    harmed = found(True, plain=9, restored=5, augmix=9)
+    assert choose([corrupted, harmed]).errors([corrupted, harmed])[1] == pytest.approx(0.1)
+    # To stop a point early where the source is wrong is one more error.
+    sure = replace(corrupted, sure=np.array([0.92, *[0.0] * 9]))
+    assert choose_exit(chosen, [sure, clean]).confidence == 0.95
+    assert choose_exit(chosen, [corrupted, clean]).confidence == 0.8
+
+
+def test_no_image_that_was_seen_is_chosen_from(monkeypatch):
+    monkeypatch.setattr(choose_restorations, "SEEN", 10)
+    seen, chosen = ({sample.id for sample in part} for part in (balanced(DATA, 10), fresh(DATA, 8)))
+    assert len(chosen) == 8 and not seen & chosen
 
 
 def test_every_candidate_starts_from_the_source(monkeypatch):

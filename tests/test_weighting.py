@@ -127,16 +127,19 @@ def restoring(**options):
     return mt.Memo(build_classifier("group-norm"), preset="best", **options)
 
 
-def test_restore_weighs_groups_of_views_and_adapts_nothing():
-    robust = restoring(n_views=2 * len(CHOSEN), early_views=None, temperature=3)
-    x, views = torch.randn(1, 3, 8, 8), torch.randn(2 * len(CHOSEN), 3, 8, 8)
-    prediction = robust.predict_views(x, views)
+def test_restore_averages_views_and_adapts_nothing():
+    x, views = torch.randn(9, 3, 8, 8, generator=torch.Generator().manual_seed(0)).split([1, 8])
     module = build_classifier("group-norm").module.eval()
     with torch.no_grad():
         logits = module(views)
-    torch.testing.assert_close(prediction.logits, weighted_log_probabilities(logits, 3, [2] * len(CHOSEN)))
-    assert not prediction.adapted and prediction.reason == "averaged over the views, nothing adapted"
-    assert not torch.allclose(prediction.logits, marginal_log_probabilities(logits), atol=1e-3)
+    plain = restoring(n_views=8, early_views=None).predict_views(x, views)
+    torch.testing.assert_close(plain.logits, marginal_log_probabilities(logits))
+    assert not plain.adapted and plain.reason == "averaged over the views, nothing adapted"
+    weighed = restoring(n_views=8, early_views=None, weighting="confidence", temperature=30)
+    prediction = weighed.predict_views(x, views)
+    groups = list(Restore(8).groups(8).values())
+    torch.testing.assert_close(prediction.logits, weighted_log_probabilities(logits, 30, groups))
+    assert len(groups) == len(CHOSEN) and not torch.allclose(prediction.logits, plain.logits, atol=1e-3)
 
 
 def test_without_a_step_memo_is_test_time_augmentation():
@@ -183,7 +186,7 @@ def test_what_the_plain_group_sees_comes_first():
 def test_nothing_is_restored_where_the_first_views_are_sure(monkeypatch):
     robust, image = restoring(n_views=14, early_views=2, early_confidence=1e-6), pictures(1)[0]
     monkeypatch.setattr(Restore, "plain", lambda _self, image, n, _rng: torch.zeros(n, 3, 8, 8))
-    monkeypatch.setattr(Restore, "versions", lambda *_: pytest.fail("restored"))
+    monkeypatch.setattr(Restore, "__call__", lambda *_: pytest.fail("restored"))
     with torch.no_grad():
         bias = robust.classifier.module.eval()(robust.classifier.normalise(torch.zeros(1, 3, 8, 8)))
     monkeypatch.setattr(robust, "source_logits", lambda _batch: bias)

@@ -41,7 +41,7 @@ METHODS = Registry(
         "source": MethodEntry("the model as it is", Source),
         "tta": MethodEntry("average the predictions on the views, adapt nothing", TTA),
         "restore": MethodEntry(
-            "average restored versions of the image, the sure ones more, adapt nothing",
+            "undo noise, blur and haze that the image shows, average views of it, adapt nothing",
             Memo,
             {"preset": "best"},
         ),

@@ -265,7 +265,7 @@ class Memo(ViewMethod[MemoOptions]):
 
     def _groups(self, n: int) -> Sequence[int] | None:
         """How many views each group has; None where every view stands for itself."""
-        return self._augment.groups(n) if isinstance(self._augment, Restore) else None
+        return list(self._augment.groups(n).values()) if isinstance(self._augment, Restore) else None
 
 
 def _number(value: Tensor) -> float | None:

@@ -28,7 +28,7 @@ class MemoOptions(UpdateOptions, ViewOptions):
 
     least_steps = 0  # which adapt nothing
 
-    preset: str = "paper"  # or "best": restored views, the sure ones trusted more
+    preset: str = "paper"  # or "best": restored views, averaged
     objective: str | Callable[[Tensor], Tensor] = "marginal_entropy"
     threshold: float | None = None  # adapt above this share of log K of marginal entropy (appendix A)
     skip_confidence: float | None = None  # adapt unless the source prediction is at least this sure

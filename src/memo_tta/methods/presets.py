@@ -13,9 +13,7 @@ PRESETS: Registry[dict[str, Any]] = Registry(
         # Chosen on validation corruptions and clean images by benchmarks.choose_restorations, choose_step.
         "best": {
             "augment": "restore",
-            "weighting": "confidence",
-            "temperature": 8,
-            "n_views": 24,
+            "n_views": 16,
             "early_views": 2,
             "early_confidence": 0.95,
             "steps": 0,

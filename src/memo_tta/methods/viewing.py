@@ -138,6 +138,8 @@ class ViewMethod(Method[AnyViewOptions]):
         n, image = self.n_views, self._image(point)
         if isinstance(self._augment, AugMix) and (taken := self.classifier.preprocessing) is not None:
             return self._augment.normalised(image, n, rng, taken.mean, taken.std, self.classifier.device)
+        if isinstance(self._augment, Restore):
+            return self.classifier.normalise(self._augment(image, n, rng, self.classifier.device))
         views = self._augment(image, n, rng)
         if not isinstance(views, Tensor) or views.ndim < 1 or len(views) != n:
             got = list(views.shape) if isinstance(views, Tensor) else type(views).__name__

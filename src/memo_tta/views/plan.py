@@ -58,6 +58,8 @@ SCALE_ROWS = np.array([SCALES.get(name, Scale()) for name in (*OPERATIONS, "none
 CROP_AREA = (0.08, 1.0)
 CROP_ASPECT = (3 / 4, 4 / 3)
 CROP_TRIES = 10
+# Powers of the root of x³ = x + 1, the golden ratio of the plane.
+EVEN_STEP = 1.324717957244746 ** np.array([-1.0, -2.0])
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,18 @@ def plan_padded_crops(size: int, padding: int, n: int, rng: np.random.Generator)
     corner = rng.integers(0, 2 * padding + 1, size=(n, 2))
     box = np.concatenate([corner, np.full((n, 2), size)], axis=1)
     return CropPlan(box, rng.random(n) < 0.5)
+
+
+def plan_even_crops(size: int, padding: int, n: int, rng: np.random.Generator) -> CropPlan:
+    """The same, but spread evenly over the shifts, every other one mirrored: fewer of them do as well.
+
+    Points of a sequence of low discrepancy (Roberts, 2018) from a random start: more views begin with fewer.
+    """
+    start, mirrored = rng.random(2), int(rng.integers(2))
+    place = (start + np.arange(n)[:, None] * EVEN_STEP) % 1
+    corner = (place * (2 * padding + 1)).astype(int)
+    box = np.concatenate([corner, np.full((n, 2), size)], axis=1)
+    return CropPlan(box, (np.arange(n) + mirrored) % 2 == 1)
 
 
 def plan_resized_crops(height: int, width: int, n: int, rng: np.random.Generator) -> CropPlan:

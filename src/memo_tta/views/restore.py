@@ -1,56 +1,72 @@
-"""Views of restored versions of the image: a group of crops and flips for each restoration."""
+"""Views of restored versions of the image: a group of crops and flips for each version."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from memo_tta.views.plan import CropPlan
+from memo_tta.errors import ConfigError
+from memo_tta.views.plan import CropPlan, plan_even_crops
 from memo_tta.views.restorations import RESTORATIONS
-from memo_tta.views.standard import PADDED_UP_TO, PaddedCrop, check_request
+from memo_tta.views.standard import PADDED_UP_TO, check_request, check_square
 
-SMALL = 32  # pixels, of the images that filter widths are given for
 # By benchmarks/choose_restorations.py, from validation corruptions and clean images.
-CHOSEN = ("plain", "nonlocal", "autocontrast", "deblur")
+CHOSEN = MappingProxyType({"plain": 1, "restored": 3})
 
 
 class Restore:
-    """The image as it is and restored in several ways, each shifted and mirrored at random."""
+    """The image as it is and restored, shifted and mirrored; `shares` says how many views show which."""
 
-    def __init__(self, size: int, names: Sequence[str] = CHOSEN):
-        self.names = tuple(names)
-        for name in self.names:
+    def __init__(self, size: int, shares: Mapping[str, int] = CHOSEN):
+        for name, share in shares.items():
             _ = RESTORATIONS[name]
+            if share < 1:
+                raise ConfigError(f"shares: expected at least 1 for {name!r}, got {share}")
+        self._size, self._shares = size, dict(shares)
+        self._padding = size // 8
         # Large images are not trained with dark borders; and none is rescaled, which would change its noise.
-        self._crop = PaddedCrop(size, mirrored=size > PADDED_UP_TO)
+        self._mode = "reflect" if size > PADDED_UP_TO else "constant"
 
-    def groups(self, n: int) -> list[int]:
-        """How many of n views show each version; fewer views than versions show the first ones."""
-        return [len(part) for part in np.array_split(np.arange(n), min(n, len(self.names)))]
+    def groups(self, n: int) -> dict[str, int]:
+        """How many of n views show each version, in order; with few views, some show none."""
+        ends = np.cumsum([0, *self._shares.values()]) / sum(self._shares.values())
+        counts = np.diff(np.ceil(ends * n).astype(int)).tolist()
+        return {name: count for name, count in zip(self._shares, counts, strict=True) if count}
 
-    def __call__(self, image: np.ndarray, n: int, rng: np.random.Generator) -> Tensor:
-        """n views of a uint8 (height, width, 3) image, group by group: float32 (n, 3, size, size) in 0..1."""
+    def plan(self, image: np.ndarray, n: int, rng: np.random.Generator) -> dict[str, CropPlan]:
+        """Where the views of each version are cut from."""
         check_request(image, n)
-        plan = self._crop.plan(image, n, rng)
-        ends = np.cumsum(self.groups(n))[:-1]
-        boxes, flips = np.split(plan.box, ends), np.split(plan.flip, ends)
-        versions = self.versions(image, len(boxes))
-        crops = [
-            self._crop.cut(version, CropPlan(box, flip))
-            for version, box, flip in zip(versions, boxes, flips, strict=True)
-        ]
-        return torch.from_numpy(np.concatenate(crops)).float().div_(255)
+        check_square(image, self._size)
+        return {
+            name: plan_even_crops(self._size, self._padding, count, rng)
+            for name, count in self.groups(n).items()
+        }
+
+    def __call__(
+        self, image: np.ndarray, n: int, rng: np.random.Generator, device: torch.device | str = "cpu"
+    ) -> Tensor:
+        """n views of a uint8 (height, width, 3) image, group by group: float32 (n, 3, size, size) in 0..1."""
+        plan = self.plan(image, n, rng)
+        return self._cut(as_tensor(image, device), plan)
 
     def plain(self, image: np.ndarray, n: int, rng: np.random.Generator) -> Tensor:
         """n views of the image as it is."""
-        check_request(image, n)
-        return torch.from_numpy(self._crop.cut(image, self._crop.plan(image, n, rng))).float().div_(255)
+        return Restore(self._size, {"plain": 1})(image, n, rng)
 
-    def versions(self, image: np.ndarray, count: int | None = None) -> list[np.ndarray]:
-        """The image, restored in each way, or in the first ones."""
-        scale = math.sqrt(min(image.shape[:2]) / SMALL)
-        x = torch.from_numpy(image.transpose(2, 0, 1).copy()).float().div_(255)
-        restored = (RESTORATIONS[name](x, scale) for name in self.names[:count])
-        return [(255 * y).round_().clamp_(0, 255).byte().permute(1, 2, 0).numpy() for y in restored]
+    def _cut(self, x: Tensor, plan: Mapping[str, CropPlan]) -> Tensor:
+        views = []
+        for name, crops in plan.items():
+            version = RESTORATIONS[name](x).clamp(0, 1)
+            padded = F.pad(version[None], (self._padding,) * 4, mode=self._mode)[0]
+            for (top, left, height, width), is_mirrored in zip(crops.box, crops.flip, strict=True):
+                view = padded[:, top : top + height, left : left + width]
+                views.append(view.flip(2) if is_mirrored else view)
+        return torch.stack(views)
+
+
+def as_tensor(image: np.ndarray, device: torch.device | str = "cpu") -> Tensor:
+    """A uint8 (height, width, 3) image as restorations take it."""
+    return torch.from_numpy(image.copy()).to(device).permute(2, 0, 1).float().div_(255)

@@ -1,7 +1,5 @@
 """The standard augmentation: a random crop and a random mirror image."""
 
-from typing import Literal
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -16,21 +14,16 @@ PADDED_UP_TO = 64
 
 
 class PaddedCrop:
-    """Pad every side by an eighth (4 pixels at 32), with zeros or a mirror image; cut out the size."""
+    """Pad every side with zeros, by an eighth (4 pixels at 32), and cut out the size."""
 
     whole_image = False
 
-    def __init__(self, size: int, mirrored: bool = False):
+    def __init__(self, size: int):
         self.size = size
         self.padding = size // 8
-        self._mode: Literal["reflect", "constant"] = "reflect" if mirrored else "constant"
 
     def plan(self, image: np.ndarray, n: int, rng: np.random.Generator) -> CropPlan:
-        if image.shape[:2] != (self.size, self.size):
-            raise InputError(
-                f"views: padded crops need an image of {self.size} x {self.size} pixels, "
-                f"got {image.shape[1]} x {image.shape[0]}: resize it first, or use crop='resized'"
-            )
+        check_square(image, self.size, ", or use crop='resized'")
         return plan_padded_crops(self.size, self.padding, n, rng)
 
     def cut(self, image: np.ndarray, plan: CropPlan) -> np.ndarray:
@@ -38,7 +31,7 @@ class PaddedCrop:
         from memo_tta.views.cutting import cut  # compiled code: it takes a moment to load
 
         rim = (self.padding, self.padding)
-        padded = np.pad(image.transpose(2, 0, 1), ((0, 0), rim, rim), self._mode)
+        padded = np.pad(image.transpose(2, 0, 1), ((0, 0), rim, rim))
         crops = np.empty((len(plan), 3, self.size, self.size), np.uint8)
         cut(padded, plan.box, plan.flip, crops)
         return crops
@@ -77,6 +70,14 @@ def check_request(image: np.ndarray, n: int) -> None:
         )
     if n < 1:
         raise ConfigError(f"n_views: expected at least 1, got {n}")
+
+
+def check_square(image: np.ndarray, size: int, instead: str = "") -> None:
+    if image.shape[:2] != (size, size):
+        raise InputError(
+            f"views: padded crops need an image of {size} x {size} pixels, "
+            f"got {image.shape[1]} x {image.shape[0]}: resize it first{instead}"
+        )
 
 
 def build_crop(size: int, crop: str | None) -> PaddedCrop | ResizedCrop:
