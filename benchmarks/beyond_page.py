@@ -16,6 +16,9 @@ from benchmarks.beyond import steps
 from benchmarks.marked import fill_page
 from benchmarks.reproduction_page import AUTHORS, OUT, PICTURES, begun
 from memo_tta.evaluation.analysis import Answers, Block, Shift, compare, mean_error
+from memo_tta.evaluation.store import reading
+from memo_tta.methods.presets import PRESETS
+from memo_tta.methods.viewing import NOTHING_ADAPTED
 from memo_tta.report import written
 from memo_tta.report.run import Run
 
@@ -37,7 +40,7 @@ class Page:
         block = self._joined(f"{name}/cifar10", f"{name}/restore")
         if block is None:
             return None
-        return self._shown(f"{name}/restore") + _table([("clean", block)], METHODS)
+        return self._shown(f"{name}/restore") + _table([("clean", block)], METHODS, METHODS[:-1])
 
     def levels(self, name: str) -> str | None:
         """The same, on average over corruptions at each level."""
@@ -46,7 +49,7 @@ class Page:
             return None
         rows = [(f"level {level}", _at(block, level)) for level in _levels(block)]
         rows.append(("all levels", block))
-        return self._shown(f"{name}/restore-c") + _table(rows, METHODS)
+        return self._shown(f"{name}/restore-c") + _table(rows, METHODS, METHODS[:-1])
 
     def corruptions(self, name: str) -> str | None:
         """The same, corruption by corruption, at the highest level."""
@@ -59,7 +62,7 @@ class Page:
             for shift in block.parts
         ]
         rows.append(("average", block))
-        return _table(rows, METHODS)
+        return _table(rows, METHODS, ["memo"])
 
     def pictures(self, name: str) -> str | None:
         """A network on pictures; what the other methods do comes from the counts of the reproduction."""
@@ -83,11 +86,11 @@ class Page:
             return fmean(self._errors[run, shift, method] for shift in block.parts)
 
         commands = self._shown(f"{name}/clean-restore", f"{name}/corrupted-restore")
-        return commands + _table(rows, PICTURE_METHODS, "source", error)
+        return commands + _table(rows, PICTURE_METHODS, ["source"], error)
 
     def time(self, name: str) -> str | None:
-        """Seconds of a point, on average, and as a share of MEMO's."""
-        head = ["seconds", *METHODS, "restore / memo", "of it, views"]
+        """Seconds of a point, on average, and as a share of MEMO's; and how often the model is asked."""
+        head = ["seconds", *METHODS, "restore / memo", "of it, views", "forward passes of restore"]
         lines = [_line(head), _line(["---"] * len(head))]
         for run, about in ((f"{name}/time", "clean"), (f"{name}/time-c", "level 5")):
             if run not in self._runs:
@@ -96,8 +99,9 @@ class Page:
             pooled = {method: block.pooled(method) for method in METHODS}
             seconds = {method: float(found.seconds.mean()) for method, found in pooled.items()}
             views = float(pooled["restore"].views_seconds.mean()) / seconds["restore"]
-            shares = [f"{seconds['restore'] / seconds['memo']:.2f}", f"{100 * views:.0f} %"]
-            lines.append(_line([about, *(f"{seconds[method]:.3f}" for method in METHODS), *shares]))
+            cells = [f"{seconds[method]:.3f}" for method in METHODS]
+            cells += [f"{seconds['restore'] / seconds['memo']:.2f}", f"{100 * views:.0f} %"]
+            lines.append(_line([about, *cells, f"{passes(self._runs[run].folder):.1f}"]))
         return self._shown(f"{name}/time", f"{name}/time-c") + "\n".join(lines)
 
     def _shown(self, *names: str) -> str:
@@ -131,21 +135,34 @@ def _own_error(block: Block, method: str) -> float:
     return mean_error(block, method)[0]
 
 
+def passes(folder: Path) -> float:
+    """Of one point through the model, on average: the image, the first views, and the others if they must."""
+    with reading(folder) as store:
+        reasons = [record.reason for record in store.records() if record.method == "restore"]
+    preset = PRESETS["best"]
+    asked = sum(reason == NOTHING_ADAPTED for reason in reasons) / len(reasons)
+    return 1 + preset["early_views"] + asked * preset["n_views"]
+
+
 def _table(
     rows: Sequence[tuple[str, Block]],
     methods: Sequence[str],
-    baseline: str = "memo",
+    baselines: Sequence[str],
     error: Callable[[Block, str], float] = _own_error,
 ) -> str:
-    """Errors, and what `restore` changes to the baseline, point by point."""
-    head = ["error %", *methods, f"to {baseline}", "95 %"]
+    """Errors, and what `restore` changes to the baselines, point by point, with the 95 % interval."""
+    head = ["error %", *methods, *(f"to {baseline}" for baseline in baselines)]
     lines = [_line(head), _line(["---"] * len(head))]
     for name, block in rows:
-        change = compare(block, "restore", baseline)
-        assert change is not None, f"{name}: restore and {baseline} share no points"
         errors = [written.percent(error(block, method)) for method in methods]
-        lines.append(_line([name, *errors, written.points(change.difference), written.change_span(change)]))
+        lines.append(_line([name, *errors, *(_change(block, baseline) for baseline in baselines)]))
     return "\n".join(lines)
+
+
+def _change(block: Block, baseline: str) -> str:
+    change = compare(block, "restore", baseline)
+    assert change is not None, f"restore and {baseline} share no points"
+    return f"{written.points(change.difference)} ({written.change_span(change)})"
 
 
 def _line(cells: Sequence[str]) -> str:

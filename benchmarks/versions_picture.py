@@ -21,7 +21,12 @@ HEAD = 24
 ROW = TILE + CAPTION + GAP
 COLUMNS = ("before the shift", "as it came", "restored", "answer")
 WIDE = TILE + 3 * GAP
-EXAMPLES = (("speckle_noise", 4, 21), ("gaussian_blur", 5, 19), ("spatter", 4, 2))
+EXAMPLES = (
+    ("speckle_noise", 4, 21),
+    ("gaussian_blur", 5, 19),
+    ("spatter", 5, 7),
+    ("speckle_noise", 3, 61),
+)
 
 
 def picture(examples: tuple[tuple[str, int, int], ...]) -> Image.Image:
