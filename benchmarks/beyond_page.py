@@ -37,10 +37,11 @@ class Page:
 
     def clean(self, name: str) -> str | None:
         """One of the ResNet-26 on clean images."""
-        block = self._joined(f"{name}/cifar10", f"{name}/restore")
+        block = self._joined(f"{name}/cifar10", f"{name}/restore") or self._joined(f"{name}/restore")
         if block is None:
             return None
-        return self._shown(f"{name}/restore") + _table([("clean", block)], METHODS, METHODS[:-1])
+        error = self._counted(f"{name}/cifar10")
+        return self._shown(f"{name}/restore") + _table([("clean", block)], METHODS, METHODS[:-1], error)
 
     def levels(self, name: str) -> str | None:
         """The same, on average over corruptions at each level."""
@@ -78,13 +79,7 @@ class Page:
             for shift, part in corrupted.parts.items()
         ]
         rows.append(("average, corrupted", corrupted))
-
-        def error(block: Block, method: str) -> float:
-            if method in block.methods:
-                return mean_error(block, method)[0]
-            run = f"{name}/{'corrupted' if block.corrupted else 'clean'}"
-            return fmean(self._errors[run, shift, method] for shift in block.parts)
-
+        error = self._counted(f"{name}/clean", f"{name}/corrupted")
         commands = self._shown(f"{name}/clean-restore", f"{name}/corrupted-restore")
         return commands + _table(rows, PICTURE_METHODS, ["source"], error)
 
@@ -106,6 +101,17 @@ class Page:
 
     def _shown(self, *names: str) -> str:
         return "```sh\n" + "\n".join(self._commands[name] for name in names) + "\n```\n\n"
+
+    def _counted(self, clean: str, corrupted: str = "") -> Callable[[Block, str], float]:
+        """Errors of methods that a block has no points of: from the counts of these runs."""
+
+        def error(block: Block, method: str) -> float:
+            if method in block.methods:
+                return _own_error(block, method)
+            run = corrupted if block.corrupted else clean
+            return fmean(self._errors[run, shift, method] for shift in block.parts)
+
+        return error
 
     def _joined(self, *names: str) -> Block | None:
         """The same points in several runs, as if one had asked all methods; None unless all are there."""
@@ -150,18 +156,19 @@ def _table(
     baselines: Sequence[str],
     error: Callable[[Block, str], float] = _own_error,
 ) -> str:
-    """Errors, and what `restore` changes to the baselines, point by point, with the 95 % interval."""
+    """Errors, and what `restore` changes to the baselines, with the 95 % interval where points are known."""
     head = ["error %", *methods, *(f"to {baseline}" for baseline in baselines)]
     lines = [_line(head), _line(["---"] * len(head))]
     for name, block in rows:
         errors = [written.percent(error(block, method)) for method in methods]
-        lines.append(_line([name, *errors, *(_change(block, baseline) for baseline in baselines)]))
+        lines.append(_line([name, *errors, *(_change(block, baseline, error) for baseline in baselines)]))
     return "\n".join(lines)
 
 
-def _change(block: Block, baseline: str) -> str:
+def _change(block: Block, baseline: str, error: Callable[[Block, str], float]) -> str:
     change = compare(block, "restore", baseline)
-    assert change is not None, f"restore and {baseline} share no points"
+    if change is None:
+        return written.points(error(block, "restore") - error(block, baseline))
     return f"{written.points(change.difference)} ({written.change_span(change)})"
 
 

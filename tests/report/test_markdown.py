@@ -172,6 +172,12 @@ def test_runs_of_the_same_points_are_compared_as_one(tmp_path):
         and levels["all levels"] == levels["level 5"]
     )
     assert table_rows(page.corruptions("a"))["fog"][:4] == ["9.2", "8.0", "7.3", "10.0"]
+    counted = [{**row, "wrong_points": ""} if row["run"] == "a/cifar10" else row for row in rows]
+    assert table_rows(beyond_page.Page(counted, {}, commands).clean("a"))["clean"][4:] == [
+        "-5.2",
+        "-4.0",
+        "-3.3",
+    ]
     page = beyond_page.Page([row for row in rows if row["run"] != "a/restore-c"], {}, commands)
     assert page.clean("a") and page.levels("a") is None and page.corruptions("a") is None
 

@@ -52,6 +52,7 @@ def test_few_views_show_the_first_versions():
     assert Restore(32, SHARES).groups(1) == {"plain": 1}
     assert Restore(32, SHARES).groups(2) == {"plain": 1, "stretched": 1}
     assert sum(Restore(32, SHARES).groups(7).values()) == 7
+    assert Restore(32, {"plain": 6, "restored": 11}).groups(85) == {"plain": 30, "restored": 55}
 
 
 def test_what_is_refused():

@@ -32,8 +32,8 @@ class Restore:
 
     def groups(self, n: int) -> dict[str, int]:
         """How many of n views show each version, in order; with few views, some show none."""
-        ends = np.cumsum([0, *self._shares.values()]) / sum(self._shares.values())
-        counts = np.diff(np.ceil(ends * n).astype(int)).tolist()
+        ends = np.cumsum([0, *self._shares.values()])
+        counts = np.diff(-(-n * ends // ends[-1])).tolist()  # rounded up: the first ones come first
         return {name: count for name, count in zip(self._shares, counts, strict=True) if count}
 
     def plan(self, image: np.ndarray, n: int, rng: np.random.Generator) -> dict[str, CropPlan]:
