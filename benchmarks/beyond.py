@@ -6,6 +6,7 @@ from pathlib import Path
 from benchmarks.reproduce import NETWORKS, PICTURE_SHIFTS, Cifar, Step, resuming
 
 METHODS = "source,tta,memo,restore"
+STEP = ("steps=1", "lr=0.005", "predict=group")  # the best one of benchmarks.choose_step
 
 
 def of_cifar(cifar: Cifar) -> Iterator[Step]:
@@ -14,6 +15,12 @@ def of_cifar(cifar: Cifar) -> Iterator[Step]:
     yield cifar.corrupted()
     yield cifar.evaluate("restore", "restore")
     yield cifar.evaluate("restore-c", "restore", "--severities", "1,3,5", "--limit", "500")
+
+
+def of_step(cifar: Cifar) -> Step:
+    """With a gradient step."""
+    words = [word for option in STEP for word in ("--option", option)]
+    return cifar.evaluate("stepped-c", "restore", "--severities", "5", "--limit", "500", *words)
 
 
 def of_time(cifar: Cifar) -> Iterator[Step]:
@@ -36,6 +43,7 @@ def steps(out: Path, authors: Path | None, pictures: Path | None) -> Iterator[St
     for cifar in published:
         yield from of_time(cifar)
         yield from of_cifar(cifar)
+        yield of_step(cifar)
     yield from of_cifar(Cifar("shipped", None))
     if pictures is not None:
         for network in NETWORKS:

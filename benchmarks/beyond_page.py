@@ -65,6 +65,20 @@ class Page:
         rows.append(("average", block))
         return _table(rows, METHODS, ["memo"])
 
+    def step(self, name: str) -> str | None:
+        """What a gradient step adds at the highest level."""
+        stepped, plain = (self._joined(f"{name}/{run}") for run in ("stepped-c", "restore-c"))
+        if stepped is None or plain is None:
+            return None
+        parts = {
+            shift: {"without": plain.parts[shift]["restore"], "restore": part["restore"]}
+            for shift, part in stepped.parts.items()
+        }
+        change = compare(Block(plain.dataset, parts), "restore", "without")
+        assert change is not None
+        about = f"{written.points(change.difference)} points ({written.change_span(change)})"
+        return self._shown(f"{name}/stepped-c") + f"to `restore` without it: {about}."
+
     def pictures(self, name: str) -> str | None:
         """A network on pictures; what the other methods do comes from the counts of the reproduction."""
         clean, corrupted = (self._joined(f"{name}/{part}-restore") for part in ("clean", "corrupted"))
@@ -195,6 +209,7 @@ def main(out: Path, docs: Path) -> None:
         "levels": page.levels,
         "corruptions": page.corruptions,
         "pictures": page.pictures,
+        "step": page.step,
         "time": page.time,
     }
     fill_page(docs / "beyond.md", kinds)

@@ -94,14 +94,18 @@ def test_no_image_that_was_seen_is_chosen_from(monkeypatch):
 
 
 def test_every_candidate_starts_from_the_source(monkeypatch):
-    monkeypatch.setattr(choose_step, "RATES", (0.5, 1e-9))
+    rates = (0.5, 1e-9)
+    monkeypatch.setattr(choose_step, "RATES", rates)
+    names = [f"{step}, {answer}" for step in ("no step", *rates) for answer in choose_step.ANSWERS]
+    monkeypatch.setattr(choose_step, "NAMES", names)
     found = classifier()
     before = {name: value.clone() for name, value in found.module.state_dict().items()}
     study = choose_step.Study(found)
     said = dict(study.labels(IMAGES[0], np.random.default_rng(0)))
     with torch.no_grad():
         plain = int(found(found.point(IMAGES[0]).x[None]).argmax())
-    assert said["1e-09, point"] == plain and said["1e-09, average"] == said["no step"]
+    assert said["1e-09, point"] == said["no step, point"] == plain
+    assert all(said[f"1e-09, {answer}"] == said[f"no step, {answer}"] for answer in choose_step.ANSWERS)
     assert all(torch.equal(before[name], value) for name, value in found.module.state_dict().items())
 
 

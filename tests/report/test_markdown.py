@@ -159,6 +159,7 @@ def test_runs_of_the_same_points_are_compared_as_one(tmp_path):
         "a/restore": ours,
         "a/cifar10-c": cifar_run(tmp_path / "c", {"source": 92, "tta": 80, "memo": 73}, **level),
         "a/restore-c": cifar_run(tmp_path / "rc", {"restore": 100}, **level),
+        "a/stepped-c": cifar_run(tmp_path / "step", {"restore": 90}, **level),
     }
     rows, commands = committed(tmp_path, runs), {name: f"memo {name}" for name in runs}
     page = beyond_page.Page(rows, {}, commands)
@@ -172,6 +173,7 @@ def test_runs_of_the_same_points_are_compared_as_one(tmp_path):
         and levels["all levels"] == levels["level 5"]
     )
     assert table_rows(page.corruptions("a"))["fog"][:4] == ["9.2", "8.0", "7.3", "10.0"]
+    assert "-1.0 points (-1." in (page.step("a") or "")
     counted = [{**row, "wrong_points": ""} if row["run"] == "a/cifar10" else row for row in rows]
     assert table_rows(beyond_page.Page(counted, {}, commands).clean("a"))["clean"][4:] == [
         "-5.2",
