@@ -60,8 +60,12 @@ def test_what_is_refused():
         Restore(32, {"plain": 1, "stretchd": 1})
     with pytest.raises(ConfigError, match="shares: expected at least 1 for 'plain', got 0"):
         Restore(32, {"plain": 0})
+    with pytest.raises(ConfigError, match="shares: expected at least one version"):
+        Restore(32, {})
     with pytest.raises(InputError, match="need an image of 16 x 16 pixels, got 32 x 32"):
         Restore(16)(IMAGE, 4, rng())
+    with pytest.raises(InputError, match=r"expected a uint8 image of shape \(height, width, 3\)"):
+        Restore(32)(IMAGE[..., 0], 4, rng())
 
 
 def test_even_crops_are_spread_over_all_shifts_and_half_are_mirrored():

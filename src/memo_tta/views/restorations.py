@@ -54,7 +54,7 @@ def denoise(x: Tensor) -> Tensor:
     colours = F.normalize(torch.tensor(COLOURS, dtype=x.dtype, device=x.device))
     rim = SQUARE - 1
     padded = _mirrored(torch.einsum("ij,jhw->ihw", colours, x), rim)
-    basis = _frequencies(SQUARE).to(x)
+    basis = _frequencies(SQUARE).to(x.dtype).to(x.device)
     step = min(SQUARE // 2, 1 + max(height, width) // 100)  # of large images, a part of the squares will do
     found = basis @ F.unfold(padded[:, None], SQUARE, stride=step)  # (3, frequencies, squares)
     kept = found.abs() > THRESHOLD * math.sqrt(variance)

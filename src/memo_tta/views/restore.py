@@ -21,6 +21,8 @@ class Restore:
     """The image as it is and restored, shifted and mirrored; `shares` says how many views show which."""
 
     def __init__(self, size: int, shares: Mapping[str, int] = CHOSEN):
+        if not shares:
+            raise ConfigError("shares: expected at least one version of the image, got none")
         for name, share in shares.items():
             _ = RESTORATIONS[name]
             if share < 1:
@@ -49,15 +51,8 @@ class Restore:
         self, image: np.ndarray, n: int, rng: np.random.Generator, device: torch.device | str = "cpu"
     ) -> Tensor:
         """n views of a uint8 (height, width, 3) image, group by group: float32 (n, 3, size, size) in 0..1."""
-        plan = self.plan(image, n, rng)
-        return self._cut(as_tensor(image, device), plan)
-
-    def plain(self, image: np.ndarray, n: int, rng: np.random.Generator) -> Tensor:
-        """n views of the image as it is."""
-        return Restore(self._size, {"plain": 1})(image, n, rng)
-
-    def _cut(self, x: Tensor, plan: Mapping[str, CropPlan]) -> Tensor:
-        views = []
+        plan, views = self.plan(image, n, rng), []
+        x = as_tensor(image, device)
         for name, crops in plan.items():
             version = RESTORATIONS[name](x).clamp(0, 1)
             padded = F.pad(version[None], (self._padding,) * 4, mode=self._mode)[0]
@@ -65,6 +60,10 @@ class Restore:
                 view = padded[:, top : top + height, left : left + width]
                 views.append(view.flip(2) if is_mirrored else view)
         return torch.stack(views)
+
+    def plain(self, image: np.ndarray, n: int, rng: np.random.Generator) -> Tensor:
+        """n views of the image as it is."""
+        return Restore(self._size, {"plain": 1})(image, n, rng)
 
 
 def as_tensor(image: np.ndarray, device: torch.device | str = "cpu") -> Tensor:
