@@ -77,7 +77,7 @@ class Page:
         change = compare(Block(plain.dataset, parts), "restore", "without")
         assert change is not None
         about = f"{written.points(change.difference)} points ({written.change_span(change)})"
-        return self._shown(f"{name}/stepped-c") + f"to `restore` without it: {about}."
+        return self._shown(f"{name}/stepped-c") + f"To `restore` without a step: {about}."
 
     def pictures(self, name: str) -> str | None:
         """A network on pictures; what the other methods do comes from the counts of the reproduction."""
