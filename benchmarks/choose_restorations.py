@@ -7,7 +7,7 @@ were set by hand. The rule, written before these images were seen:
 - At most a tenth of a point more errors on clean images than test-time augmentation with 32 AugMix views.
 - Of those, up to two tenths above the lowest error on corrupted images: test shifts are of more kinds than
   the four, so of nearly equal ones that which shows the image as it is most often, then the fewest views.
-- Early exit at the lowest confidence that raises neither error by more than a tenth of a point.
+- Early exit at the lowest confidence that raises both errors by less than a tenth of a point.
 
 Errors are averages over models and parts. Points that stop early at the highest confidence get no more views.
 """
@@ -195,7 +195,7 @@ def choose_exit(choice: Choice, models: Sequence[Answers]) -> Choice:
     limits = [error + EXIT_MARGIN for error in choice.errors(models)]
     for confidence in CONFIDENCES:
         sooner = replace(choice, confidence=confidence)
-        if all(error <= limit for error, limit in zip(sooner.errors(models), limits, strict=True)):
+        if all(error < limit - 1e-9 for error, limit in zip(sooner.errors(models), limits, strict=True)):
             return sooner
     return choice
 
@@ -211,7 +211,7 @@ def main(out: Path, authors: Path | None, limit: int) -> None:
     click.echo(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     chosen = choose(models)
     sooner = [replace(chosen, confidence=confidence) for confidence in CONFIDENCES[:-1]]
-    for choice in [TTA, *ALONE, *candidates(), *sooner]:
+    for choice in dict.fromkeys([TTA, *ALONE, *candidates(), *sooner]):
         click.echo(choice.shown(models))
     click.echo("\nChosen:\n" + choose_exit(chosen, models).shown(models))
 
