@@ -2,7 +2,7 @@
 
 On the four validation corruptions at all levels and on clean images: none of the first 500 that an
 evaluation with --limit 500 takes, and none of the 2,500 after them, on which the limits of the restorations
-were set by hand. The rule, written before these images were seen:
+were set by hand. The rule, written before these images were seen (the last line then said "at most"):
 
 - At most a tenth of a point more errors on clean images than test-time augmentation with 32 AugMix views.
 - Of those, up to two tenths above the lowest error on corrupted images: test shifts are of more kinds than
@@ -47,6 +47,7 @@ STARTS = dict(zip([*COLLECTED, "augmix"], accumulate(COLLECTED.values(), initial
 VIEWS = (8, 16, 24, 32)
 PLAIN = (0, 4, 2)  # one view in so many shows the image as it is; 0: none
 TEMPERATURES = (0, 2, 8)
+ARRAYS = ("source", "sure", "log_p", "label")  # of Answers, as they are stored
 CLEAN_MARGIN, CLOSE, EXIT_MARGIN = 0.001, 0.002, 0.001
 
 
@@ -94,7 +95,8 @@ def answers(classifier: Classifier, part: Dataset) -> Answers:
             views = [restore(sample.image, sum(COLLECTED.values()), rng), augmix(sample.image, AUGMIX, rng)]
             logits = [classifier(some) for some in classifier.normalise(torch.cat(views)).split(32)]
             rows.append(torch.cat(logits).log_softmax(dim=1).numpy())
-    return Answers(not part.corruption, np.array(source), np.array(sure), np.stack(rows), part.y)
+    log_p = np.stack(rows) if rows else np.empty((0, STARTS["augmix"] + AUGMIX, 1), np.float32)
+    return Answers(not part.corruption, np.array(source), np.array(sure), log_p, part.y)
 
 
 def collect(weights: Path | None, count: int, folder: Path) -> Iterator[Answers]:
@@ -110,9 +112,6 @@ def collect(weights: Path | None, count: int, folder: Path) -> Iterator[Answers]
             click.echo(f"{file}: {len(found.label)} images", err=True)
         with np.load(file) as stored:
             yield Answers(not part.corruption, **{name: stored[name] for name in ARRAYS})
-
-
-ARRAYS = ("source", "sure", "log_p", "label")
 
 
 @dataclass(frozen=True)
