@@ -17,8 +17,8 @@ from benchmarks.marked import fill_page
 from benchmarks.reproduction_page import AUTHORS, OUT, PICTURES, begun
 from memo_tta.evaluation.analysis import Answers, Block, Shift, compare, mean_error
 from memo_tta.evaluation.store import reading
-from memo_tta.methods.presets import PRESETS
-from memo_tta.methods.viewing import NOTHING_ADAPTED
+from memo_tta.methods import METHODS as TABLE
+from memo_tta.methods import Status
 from memo_tta.report import written
 from memo_tta.report.run import Run
 
@@ -71,7 +71,7 @@ class Page:
         if stepped is None or plain is None:
             return None
         parts = {
-            shift: {"without": plain.parts[shift]["restore"], "restore": part["restore"]}
+            shift: {"without": plain.parts[shift]["restore"], "restore": part["memo"]}
             for shift, part in stepped.parts.items()
         }
         change = compare(Block(plain.dataset, parts), "restore", "without")
@@ -158,10 +158,10 @@ def _own_error(block: Block, method: str) -> float:
 def passes(folder: Path) -> float:
     """Of one point through the model, on average: the image, the first views, and the others if they must."""
     with reading(folder) as store:
-        reasons = [record.reason for record in store.records() if record.method == "restore"]
-    preset = PRESETS["best"]
-    asked = sum(reason == NOTHING_ADAPTED for reason in reasons) / len(reasons)
-    return 1 + preset["early_views"] + asked * preset["n_views"]
+        found = [record.status for record in store.records() if record.method == "restore"]
+    row = TABLE["restore"].own
+    averaged = sum(status == Status.AVERAGED for status in found) / len(found)
+    return 1 + row["early_views"] + averaged * row["n_views"]
 
 
 def _table(

@@ -86,7 +86,7 @@ def answers(classifier: Classifier, part: Dataset) -> Answers:
     rows, source, sure = [], [], []
     for sample in part:
         label = int(classifier(classifier.point(sample.image).x[None]).argmax())
-        first = restore.plain(sample.image, FIRST, sample_rng(0, sample.id))
+        first = restore.preview(sample.image, FIRST, sample_rng(0, sample.id))
         p = classifier(classifier.normalise(first)).softmax(dim=1)
         source.append(label)
         sure.append(float(p[:, label].mean()) if (p.argmax(dim=1) == label).all() else 0.0)

@@ -21,10 +21,10 @@ from torch import Tensor
 from benchmarks.choose_restorations import parts
 from memo_tta.data.dataset import Dataset
 from memo_tta.files import whole_file
+from memo_tta.methods import METHODS
 from memo_tta.methods.episode import episode
 from memo_tta.methods.gradient import ViewGradient
 from memo_tta.methods.parameters import choose_parameters
-from memo_tta.methods.presets import PRESETS
 from memo_tta.methods.update import UPDATE_RULES
 from memo_tta.models.classifier import Classifier
 from memo_tta.models.zoo import load
@@ -36,7 +36,7 @@ RATES = (0.0025, 0.005, 0.01, 0.02)
 ANSWERS = ("point", "average", "surest version")
 NAMES = [f"{step}, {answer}" for step, answer in product(("no step", *RATES), ANSWERS)]
 CLEAN = 5  # times as many clean images as of a corruption at one level
-PRESET = PRESETS["best"]
+ROW = METHODS["restore"].own
 
 
 class Study:
@@ -55,7 +55,7 @@ class Study:
             if label is not None:
                 yield from ((name, label) for name in NAMES)
                 return
-            views = self.classifier.normalise(self.augment(image, PRESET["n_views"], rng))
+            views = self.classifier.normalise(self.augment(image, ROW["n_views"], rng))
             look = ViewGradient(self.classifier, views, None)
             gradients = look.of(entropy(self._average(look.logits)), self.parameters)
             source = [parameter.detach().clone() for parameter in self.parameters]
@@ -77,17 +77,17 @@ class Study:
     @torch.no_grad()
     def _sure_label(self, image: np.ndarray, x: Tensor, rng: np.random.Generator) -> int | None:
         """The source's, where first views are sure of it."""
-        views = self.augment.plain(image, PRESET["early_views"], rng)
+        views = self.augment.preview(image, ROW["early_views"], rng)
         scores = self.classifier(self.classifier.normalise(views)).softmax(dim=1)
         label = int(self.classifier(x)[0].argmax())
         agrees = bool((scores.argmax(dim=1) == label).all())
-        return label if agrees and scores[:, label].mean() >= PRESET["early_confidence"] else None
+        return label if agrees and scores[:, label].mean() >= ROW["early_confidence"] else None
 
     def _groups(self, n: int) -> list[int]:
         return list(self.augment.groups(n).values())
 
     def _average(self, logits: Tensor) -> Tensor:
-        return weighted_log_probabilities(logits, PRESET.get("temperature", 0), self._groups(len(logits)))
+        return weighted_log_probabilities(logits, 0, self._groups(len(logits)))
 
     def wrong(self, part: Dataset) -> dict[str, float]:
         """The error of every candidate."""

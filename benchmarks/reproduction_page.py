@@ -27,7 +27,8 @@ OUT, AUTHORS, PICTURES = Path("runs"), Path("resnet26_gn.npz"), Path("pictures")
 
 
 def one_run(name: str, runs: Mapping[str, Run], commands: Mapping[str, str]) -> str | None:
-    return run_markdown(runs[name], commands[name]) if name in runs else None
+    """Without times: other work runs beside runs of hours."""
+    return run_markdown(runs[name], commands[name], with_seconds=False) if name in runs else None
 
 
 def over_views(name: str, runs: Mapping[str, Run], commands: Mapping[str, str]) -> str | None:

@@ -14,11 +14,10 @@ import numpy as np
 from memo_tta.data.corruptions.severity import CORRUPTIONS
 from memo_tta.evaluation.analysis import Answers, Block, Shift
 from memo_tta.files import whole_file
-from memo_tta.report import written
 from memo_tta.report.beside import in_paper
 from memo_tta.report.run import Run
 
-COLUMNS = ["run", "dataset", "corruption", "severity", "method", "points", "wrong", "paper_error", "seconds"]
+COLUMNS = ["run", "dataset", "corruption", "severity", "method", "points", "wrong", "paper_error"]
 COLUMNS += ["wrong_points"]  # of a whole run: a bit for each point, in order, as hexadecimal
 
 
@@ -33,7 +32,7 @@ def csv_rows(name: str, run: Run) -> Iterator[dict[str, object]]:
                     paper, wrong = in_paper(run, block, {shift}, row.method), answers.wrong
                     bits = "" if run.missing else np.packbits(wrong).tobytes().hex()
                     fields = (name, block.dataset, *shift, row.method, len(wrong), int(wrong.sum()))
-                    fields += (paper, written.seconds(row.seconds), bits)
+                    fields += (paper, bits)
                     yield dict(zip(COLUMNS, fields, strict=True))
 
 

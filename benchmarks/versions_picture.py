@@ -4,6 +4,7 @@ python -m benchmarks.versions_picture OUT.png [CORRUPTION LEVEL PLACE]...
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -31,7 +32,7 @@ EXAMPLES = (
 
 def picture(examples: tuple[tuple[str, int, int], ...]) -> Image.Image:
     """A row per image of the shipped sample; green is right."""
-    robust = mt.Memo(mt.load("resnet26"), preset="best", early_views=None)
+    robust = mt.method("restore", mt.load("resnet26"), early_views=None)
     panel = Image.new("RGB", (MARGIN + len(COLUMNS) * WIDE + GAP, HEAD + len(examples) * ROW), PAPER)
     draw = ImageDraw.Draw(panel)
     for column, name in enumerate(COLUMNS):
@@ -48,7 +49,7 @@ def picture(examples: tuple[tuple[str, int, int], ...]) -> Image.Image:
 
 
 def _tiles(
-    robust: mt.Memo, before: np.ndarray, shifted: np.ndarray
+    robust: mt.methods.Method[Any], before: np.ndarray, shifted: np.ndarray
 ) -> list[tuple[np.ndarray | None, np.ndarray]]:
     """A picture of each column, or none, and its probabilities."""
     seen = robust.explain(shifted)
@@ -70,7 +71,7 @@ def _tile(
     tile: np.ndarray | None,
     scores: np.ndarray,
     truth: int,
-    robust: mt.Memo,
+    robust: mt.methods.Method[Any],
 ) -> None:
     left, top = corner
     colour = RIGHT if scores.argmax() == truth else WRONG

@@ -1,4 +1,4 @@
-"""What the tests share: reference data, where present, and hypothesis profiles."""
+"""What the tests share: published vectors, and hypothesis profiles."""
 
 import json
 import os
@@ -19,7 +19,8 @@ ROOT = Path(__file__).parent.parent
 
 settings.register_profile("default", deadline=None, max_examples=25)
 settings.register_profile("soak", deadline=None, max_examples=300)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
+settings.load_profile(PROFILE)
 
 # A shell that starts the tests in the background makes them ignore Ctrl-C, which some of them press.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -28,20 +29,22 @@ torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
 
 
-class ReferenceData:
-    """Vectors made by the published implementations, and the rules their inputs follow."""
+def times(short: int, full: int) -> int:
+    """How often to try something at random: `full` in the soak."""
+    return full if PROFILE == "soak" else short
 
-    def __init__(self, root: Path):
-        self.root = root
 
-    def path(self, name: str) -> Path:
-        return self.root / name
+class Vectors:
+    """Numbers made by the published implementations, and the rules that their inputs follow."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
 
     def json(self, name: str) -> Any:
-        return json.loads(self.path(f"golden/{name}.json").read_text())
+        return json.loads((self.folder / f"{name}.json").read_text())
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
-        with np.load(self.path(f"golden/{name}.npz")) as arrays:
+        with np.load(self.folder / f"{name}.npz") as arrays:
             return {key: arrays[key] for key in arrays.files}
 
     def rule_input(self, name: str, shape: tuple[int, int, int, int]) -> torch.Tensor:
@@ -77,11 +80,18 @@ def _rule_tensor(key: str, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 @pytest.fixture(scope="session")
-def reference() -> ReferenceData:
+def golden() -> Vectors:
+    """The published vectors that are part of this repository."""
+    return Vectors(ROOT / "tests" / "golden")
+
+
+@pytest.fixture(scope="session")
+def reference() -> Path:
+    """A folder with the authors' weights and ImageNet pictures, which cannot be part of it."""
     root = Path(os.environ.get("MEMO_TEST_DATA", ROOT.parent / "shared" / "data"))
     if not root.is_dir():
-        pytest.skip("no reference data: set MEMO_TEST_DATA to its folder")
-    return ReferenceData(root)
+        pytest.skip("no weights of the authors and no ImageNet pictures: MEMO_TEST_DATA names their folder")
+    return root
 
 
 @pytest.fixture(scope="session")

@@ -78,6 +78,34 @@ class DropoutNet(nn.Sequential):
         )
 
 
+class BufferNet(nn.Module):
+    """Changes its buffers at every forward, in evaluation mode too: in place, replaced, made at first use."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, stride=2)
+        self.norm = nn.GroupNorm(2, 8)
+        self.head = nn.Linear(72, CLASSES)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("average", torch.zeros(8))
+        self.register_buffer("last", None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.conv(x)
+        self.calls += 1
+        self.average = 0.9 * self.average + 0.1
+        self.last = h.detach()
+        return self.head(self.norm(h - self.average[:, None, None]).relu().flatten(1))
+
+
+class Bfloat16Net(BatchNormNet):
+    """Keeps its weights in half of the bits."""
+
+    def __init__(self):
+        super().__init__()
+        self.bfloat16()
+
+
 class RotationNet(JointResNet26):
     def __init__(self):
         super().__init__(CLASSES)
@@ -89,6 +117,8 @@ NETS: dict[str, Callable[[], nn.Module]] = {
     "transformer": Transformer,
     "no-norm": PlainNet,
     "dropout": DropoutNet,
+    "buffers": BufferNet,
+    "bfloat16": Bfloat16Net,
     "rotation": RotationNet,
 }
 
@@ -122,7 +152,7 @@ def everything(module: nn.Module) -> list[object]:
 
 
 def _bits(tensor: Tensor) -> bytes:
-    return tensor.detach().numpy().tobytes()
+    return tensor.detach().contiguous().flatten().view(torch.uint8).numpy().tobytes()
 
 
 def pictures(n: int, seed: int = 0) -> list[np.ndarray]:

@@ -28,6 +28,7 @@ def record(method: str, place: int, right: bool, **values: Any) -> Record:
         entropy_after=0.5,
         marginal_entropy=0.75 if method == "memo" else None,
         adapted=method == "memo",
+        status="adapted" if method == "memo" else "gated",
         reason=None if method == "memo" else "nothing to adapt",
         views_seconds=0.125,
         predict_seconds=0.25,

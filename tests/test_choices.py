@@ -39,9 +39,9 @@ def classifier():
 @pytest.mark.parametrize("shares", [{"plain": 1, "restored": 3}, dict.fromkeys(COLLECTED, 1)])
 def test_a_choice_answers_as_the_method_does(shares):
     choice = Choice(tuple((name, 4 * share) for name, share in shares.items()), 3.0, confidence=0.9)
-    robust = mt.Memo(
+    robust = mt.method(
+        "restore",
         classifier(),
-        preset="best",
         augment=Restore(SIZE, shares),
         n_views=choice.count,
         weighting="confidence",

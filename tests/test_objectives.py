@@ -24,9 +24,9 @@ NO_PAIRS = ("b1_c10", "pairwise_cross_entropy")
 
 @pytest.mark.parametrize(("case", "name"), [pair for pair in product(CASES, OBJECTIVES) if pair != NO_PAIRS])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-5)])
-def test_value_and_gradient_are_the_published_ones(reference, name, case, dtype, tolerance):
-    expected = reference.json("losses")[case][name]
-    vectors = reference.arrays("losses")
+def test_value_and_gradient_are_the_published_ones(golden, name, case, dtype, tolerance):
+    expected = golden.json("losses")[case][name]
+    vectors = golden.arrays("losses")
     logits = torch.from_numpy(vectors[f"{case}__logits"]).to(dtype).requires_grad_()
     loss = OBJECTIVES[name](logits)
     (gradient,) = torch.autograd.grad(loss, logits)

@@ -18,8 +18,10 @@ def test_public_names_are_these():
         "MemoError",
         "MemoWarning",
         "Prediction",
+        "Status",
         "load",
         "load_dataset",
+        "method",
         "methods",
         "objectives",
         "per_view",
@@ -40,7 +42,7 @@ def test_an_unknown_attribute_is_an_attribute_error():
 def test_methods_are_these():
     assert set(mt.methods.METHODS) == {
         *("source", "tta", "bn1", "bn", "tent", "tent-episodic", "tent-all", "tent-bs1", "ttt"),
-        *("memo", "memo-pce", "memo-ce", "restore"),
+        *("memo", "memo-fast", "memo-pce", "memo-ce", "restore"),
     }
 
 

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from memo_tta.errors import MemoWarning as MemoWarning
     from memo_tta.methods import Memo as Memo
     from memo_tta.methods import Prediction as Prediction
+    from memo_tta.methods import Status as Status
+    from memo_tta.methods import method as method
     from memo_tta.models.classifier import Classifier as Classifier
     from memo_tta.models.zoo import load as load
     from memo_tta.views import AugMix as AugMix
@@ -28,8 +30,10 @@ _HOMES = {
     "MemoError": "errors",
     "MemoWarning": "errors",
     "Prediction": "methods",
+    "Status": "methods",
     "load": "models.zoo",
     "load_dataset": "data.catalog",
+    "method": "methods",
     "methods": None,
     "objectives": None,
     "per_view": "views",

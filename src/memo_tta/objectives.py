@@ -76,6 +76,19 @@ def pairwise_cross_entropy(logits: Tensor) -> Tensor:
     return (all_pairs - entropy(log_p).sum()) / (views * (views - 1))
 
 
+def most_confident(logits: Tensor, share: float | None) -> Tensor:
+    """This share of the views, those of lowest entropy; all of them if it is None."""
+    if share is None:
+        return logits
+    entropies = entropy(log_probabilities(logits.detach()))
+    return logits[entropies.topk(share_of(len(logits), share), largest=False).indices]
+
+
+def share_of(views: int, share: float | None) -> int:
+    """How many views that share is, at least one."""
+    return views if share is None else max(1, round(share * views))
+
+
 OBJECTIVES = Registry(
     "objective",
     {

@@ -25,11 +25,10 @@ def show(page, runs, path):
     return shown
 
 
-def test_the_page_of_a_real_run(page, reference, tmp_path):
+def test_the_page_of_a_real_run(page, tmp_path):
     job = Job(
         data=["sample"],
         model="resnet26",
-        weights=str(reference.path("checkpoints/resnet26_gn.npz")),
         options={"memo": {"n_views": 4, "lr": 0.05}},
         corruptions=["gaussian_noise"],
         severities=[5],

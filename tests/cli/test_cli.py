@@ -11,6 +11,7 @@ from PIL import Image
 from memo_tta.class_lists import class_list
 from memo_tta.cli import COMMANDS
 from memo_tta.models.resnet_cifar import ResNet26
+from tests.conftest import Vectors
 
 
 @pytest.fixture
@@ -40,11 +41,11 @@ def test_every_command_explains_itself_with_an_example(memo, command):
 
 
 def test_the_golden_labels_come_out_of_the_command(reference, memo, tmp_path):
-    vectors = reference.arrays("resnet26_gn_real")
+    vectors = Vectors(reference / "golden").arrays("resnet26_gn_real")
     paths = [tmp_path / f"{index:02d}.png" for index in range(16)]
     for path, pixels in zip(paths, vectors["images"], strict=True):
         Image.fromarray(pixels).save(path)
-    model = ("--model", "resnet26", "--weights", reference.path("checkpoints/resnet26_gn.npz"), "--json")
+    model = ("--model", "resnet26", "--weights", reference / "checkpoints/resnet26_gn.npz", "--json")
     code, out, err = memo("predict", *paths, *model, "--method", "source")
     rows = [json.loads(line) for line in out.splitlines()]
     expected = vectors["logits_f64"].argmax(axis=1)
@@ -63,7 +64,7 @@ def test_json_object(memo, weights, image):
     assert code == 0
     assert list(row) == [
         *("image", "label", "index", "score", "entropy", "top", "source"),
-        *("adapted", "reason", "marginal_entropy", "seconds"),
+        *("adapted", "status", "reason", "marginal_entropy", "seconds"),
     ]
     assert row["top"][0] == {"label": row["label"], "score": row["score"]} and len(row["top"]) == 2
     assert list(row["source"]) == ["label", "index", "score", "entropy", "top"]

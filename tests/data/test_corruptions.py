@@ -1,4 +1,3 @@
-import json
 import subprocess
 import sys
 import warnings
@@ -58,8 +57,8 @@ def no_photographs(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("family", "table"), [("cifar10c", CIFAR), ("imagenetc", IMAGENET)])
-def test_constants_are_the_published_ones(reference, family, table):
-    published = json.loads(reference.path(f"constants/{family}.json").read_text())
+def test_constants_are_the_published_ones(golden, family, table):
+    published = golden.json(f"constants/{family}")
     assert list(TEST) == published["test_corruptions"]
     assert list(VALIDATION) == published["validation_corruptions"]
     assert list(SEVERITIES) == published["severities"]

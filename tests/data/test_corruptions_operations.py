@@ -121,9 +121,9 @@ def test_glass_blur_draws_below_its_largest_shift():
     assert moved[:, 31].any()
 
 
-def test_motion_blur_is_that_of_imagemagick(reference):
-    vectors = reference.arrays("motion_blur")
-    for case in reference.json("motion_blur")["cases"]:
+def test_motion_blur_is_that_of_imagemagick(golden):
+    vectors = golden.arrays("motion_blur")
+    for case in golden.json("motion_blur")["cases"]:
         ours = blur.move(vectors[case["source"]], case["radius"], case["sigma"], case["angle_deg"])
         np.testing.assert_array_equal(ours, vectors[case["key"]], err_msg=str(case))
 

@@ -1,7 +1,5 @@
 """Data sets that are folders of images, named and laid out as the published ones."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -34,12 +32,12 @@ def test_imagenet_c_is_read_file_by_file_and_not_resized(data):
 
 
 @pytest.mark.parametrize("letter", ["r", "a"])
-def test_the_subsets_are_the_published_ones(reference, letter):
-    published = json.loads(reference.path(f"constants/imagenet_{letter}_wnids.json").read_text())
+def test_the_subsets_are_the_published_ones(golden, letter):
+    published = golden.json(f"constants/imagenet_{letter}_wnids")
     wnids = class_list(f"imagenet-{letter}")
     assert list(wnids) == published["wnids"]
     assert [WNIDS.index(wnid) for wnid in wnids] == published["indices_in_1k"]
-    everything = json.loads(reference.path("constants/imagenet_wnids.json").read_text())
+    everything = golden.json("constants/imagenet_wnids")
     assert list(WNIDS) == [row["wnid"] for row in everything]
 
 

@@ -14,9 +14,13 @@ import numpy as np
 import pytest
 
 from memo_tta.data.catalog import load_dataset
+from memo_tta.errors import MemoError
+from memo_tta.evaluation.evaluate import FAILURES_IN_A_ROW, Tally
+from memo_tta.evaluation.job import Job, Replica
 from memo_tta.evaluation.store import COLUMNS, FILE, reading, writing
 from memo_tta.methods import METHODS
 from memo_tta.models.zoo import load
+from memo_tta.workers import Failed
 
 POINTS = 90
 KILLS = 10 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 3
@@ -306,3 +310,41 @@ def test_when_every_point_fails_the_run_does(memo, tmp_path, limit):
     words = poisoned(tmp_path, RAISE, white=slice(None))
     code, _, err = memo(*words, "--workers", 1, "--limit", limit)
     assert code == 1 and "one point after the other fails, the last with: RuntimeError: too bright" in err
+
+
+def test_failures_are_in_a_row_only_if_nothing_went_well_between_them(files, tmp_path):
+    replica = Replica(Job(data=[str(files / "own.npz")], model=f"{files}/own.py:build", methods=("source",)))
+    unit, *_ = replica.split(next(replica.units()))
+    failed = Failed(unit, ValueError("no"))
+    with writing(tmp_path / "run") as store:
+        tally = Tally(replica, store, lambda *_: None)
+        for _ in range(3):
+            for _ in range(FAILURES_IN_A_ROW - 1):
+                tally.count(tally.failed(failed))
+            tally.count(replica.run(unit))  # forgives all before
+        for _ in range(FAILURES_IN_A_ROW - 1):
+            tally.failed(failed)
+        with pytest.raises(MemoError, match="one point after the other fails, the last with: ValueError: no"):
+            tally.failed(failed)
+
+
+def test_a_model_in_bfloat16_is_evaluated(memo, files, tmp_path):
+    half = OWN.replace("return mt.Classifier(net,", "return mt.Classifier(net.bfloat16(),")
+    (files / "half.py").write_text(half)
+    words = ("evaluate", files / "own.npz", "--model", f"{files}/half.py:build", "--option", "n_views=4")
+    methods = ("--methods", "source,tta,restore,bn1,tent-bs1,memo", "--limit", 4, "--workers", 1)
+    code, _, err = memo(*words, *methods, "--out", tmp_path / "run")
+    assert code == 0, err
+    with reading(tmp_path / "run") as store:
+        assert len(list(store.records())) == 6 * 4
+        assert len(store.facts()["fingerprint"]) == 32
+
+
+def test_a_run_of_another_version_is_refused(memo, words, tmp_path):
+    assert memo(*words, "--out", tmp_path / "run", "--workers", 1)[0] == 0
+    with sqlite3.connect(tmp_path / "run" / FILE) as connection:
+        connection.execute("ALTER TABLE records DROP COLUMN status")
+    connection.close()
+    for command in ((*words, "--out", tmp_path / "run"), ("report", tmp_path / "run")):
+        code, _, err = memo(*command)
+        assert code == 1 and "is a run of another version" in err and "new --out" in err

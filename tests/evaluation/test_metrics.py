@@ -1,5 +1,3 @@
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -159,8 +157,8 @@ def test_a_clean_error_in_percent_is_refused():
         relative_mean_corruption_error(HALF_LIKE_FOG, 23.9)
 
 
-def test_alexnets_errors_are_the_published_ones(reference):
-    published = json.loads(reference.path("constants/alexnet_errors.json").read_text())
+def test_alexnets_errors_are_the_published_ones(golden):
+    published = golden.json("constants/alexnet_errors")
     assert list(dict.fromkeys(corruption for corruption, _ in ALEXNET)) == published["order"]
     for corruption, errors in published["per_level"].items():
         mine = [ALEXNET[corruption, level] for level in range(1, 6)]

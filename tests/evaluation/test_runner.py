@@ -15,8 +15,8 @@ from memo_tta.evaluation.runner import Skipped, run
 from memo_tta.evaluation.statistics import wilson_interval
 from memo_tta.evaluation.summary import balanced, summarise
 from memo_tta.methods import METHODS
-from memo_tta.methods.ledger import Ledger
-from tests.nets import build_classifier, pictures
+from memo_tta.views import AugMix
+from tests.nets import SIZE, build_classifier, pictures
 
 
 def dataset(n: int) -> Dataset:
@@ -54,14 +54,14 @@ class Counting:
     calls = 0
 
     def __init__(self):
-        self.inner = METHODS["tta"](build_classifier("group-norm"))._augment
+        self.inner = AugMix(SIZE)
 
     def __call__(self, image, n, rng):
         self.calls += 1
         return self.inner(image, n, rng)
 
 
-def test_views_and_their_first_forward_are_had_once():
+def test_views_and_the_source_s_answer_are_had_once():
     classifier, augment, forwards = build_classifier("group-norm"), Counting(), []
     methods = {
         "source": METHODS["source"](classifier),
@@ -72,23 +72,10 @@ def test_views_and_their_first_forward_are_had_once():
     rows = list(run(dataset(2), methods))
     hook.remove()
     assert augment.calls == 2  # once a point
-    assert sorted(forwards) == [1, 1, 1, 1, 4, 4]  # of each point: source, adapted, and all views once
+    assert forwards == [1, 4, 4, 1] * 2  # of each point: source, tta, memo before and after its step
     tta, memo = (next(row for row in rows if row.method == name) for name in ("tta", "memo"))
     assert tta.views_seconds == memo.views_seconds > 0 and tta.seconds > tta.views_seconds
     assert 0 < memo.predict_seconds < memo.seconds
-
-
-def test_borrowed_work_is_charged_to_all_that_use_it(monkeypatch):
-    now = iter([0, 1, 3, 10, 20, 24]).__next__  # open, begin and end of the work, close; open, close
-    monkeypatch.setattr("memo_tta.methods.ledger.perf_counter", now)
-    ledger = Ledger()
-    assert ledger.once("a", lambda: "value", "views") == "value"
-    first = ledger.close()
-    ledger.open()
-    assert ledger.once("a", pytest.fail, "views") == "value"
-    second = ledger.close()
-    assert (first.total, first.views, first.model) == (10, 2, 8)
-    assert (second.total, second.views, second.predict, second.model) == (4 + 2, 2, 0, 4)
 
 
 def test_batches_come_in_order_and_the_last_one_is_short():

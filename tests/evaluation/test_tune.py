@@ -11,6 +11,8 @@ import pytest
 from torch import nn
 
 from memo_tta.data.corruptions import VALIDATION
+from memo_tta.evaluation import tune
+from memo_tta.evaluation.job import Job
 from memo_tta.evaluation.store import FILE, reading
 from memo_tta.evaluation.tune import Trial, as_toml, best_of, stages, trial_count
 from tests.evaluation.test_evaluate import files
@@ -57,6 +59,23 @@ def test_the_simplest_of_equals_wins_and_the_file_says_all():
     assert tomllib.loads(text) == {"memo": {"lr": 0.001, "prior_strength": "none"}}
     assert "Error 8.00% on 100 validation points, 95 % interval 4.11%..15.00%" in text
     assert text.count("\n# ") == 1 + 1 + 4 and "memo tune x" in text
+
+
+def test_of_equal_settings_the_search_goes_on_from_the_first(files, monkeypatch, tmp_path):
+    """Two learning rates are as good, and so is a second step: neither changes what is tried next."""
+    tried = []
+
+    def trial(_job, _folder, method, options, _engine, _report):
+        tried.append(dict(options))
+        rate = options.get("lr")
+        return Trial(method, options, 5 if rate in (1e-3, 1e-4) else 9, 100)
+
+    monkeypatch.setattr(tune, "_trial", trial)
+    job = Job(data=[str(files / "own.npz")], model=f"{files}/own.py:build")
+    trials = list(tune.tune(job, tmp_path, None, lambda *_: None))
+    assert {"lr": 2.5e-3} in tried and {"lr": 2.5e-4} not in tried  # around the first of the equal rates
+    assert {"lr": 1e-3, "threshold": 0.5} in tried and {"lr": 1e-3, "steps": 2, "threshold": 0.5} not in tried
+    assert best_of(trials).options == {"lr": 1e-3}
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
-import json
 import math
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -19,12 +19,12 @@ from tests.nets import CLASSES, build_classifier, pictures
 class Watched(mt.Memo):
     """Keeps the weights that the prediction was made with."""
 
-    def _answer(self, *args):
-        self.adapted_weights = [p.detach().clone() for p in self._parameters]
-        return super()._answer(*args)
+    def answer(self, *args):
+        self.adapted_weights = [p.detach().clone() for p in self.parameters]
+        return super().answer(*args)
 
     def update_l2(self) -> float:
-        pairs = zip(self._parameters, self.adapted_weights, strict=True)
+        pairs = zip(self.parameters, self.adapted_weights, strict=True)
         return math.sqrt(sum(float(((p.detach() - w).double() ** 2).sum()) for p, w in pairs))
 
 
@@ -36,10 +36,10 @@ R26 = {
 
 @pytest.mark.parametrize("case", R26)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_resnet26_steps_are_the_published_ones(reference, case, dtype):
-    facts, vectors = reference.json("memo_steps")[case], reference.arrays("memo_steps")
-    views = reference.arrays("augmix_views_cifar")
-    classifier = mt.load("resnet26", weights=reference.path("checkpoints/resnet26_gn.npz"))
+def test_resnet26_steps_are_the_published_ones(golden, reference, case, dtype):
+    facts, vectors = golden.json("memo_steps")[case], golden.arrays("memo_steps")
+    views = golden.arrays("augmix_views_cifar")
+    classifier = mt.load("resnet26", weights=reference / "checkpoints/resnet26_gn.npz")
     classifier.module.to(dtype)
     robust = Watched(classifier, n_views=8, **R26[case])
     prediction = robust.predict_views(classifier.point(views["image"]).x, torch.from_numpy(views["views"]))
@@ -56,17 +56,17 @@ def test_resnet26_steps_are_the_published_ones(reference, case, dtype):
 
 @pytest.mark.parametrize("case", ["rn18_sgd", "rn18_sgd_rendition"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_resnet18_steps_with_batch_norm_mixing_are_the_published_ones(reference, case, dtype):
-    facts, vectors = reference.json("memo_steps")[case], reference.arrays("memo_steps")
+def test_resnet18_steps_with_batch_norm_mixing_are_the_published_ones(golden, case, dtype):
+    facts, vectors = golden.json("memo_steps")[case], golden.arrays("memo_steps")
     module = resnet18()
-    reference.rule_weights(module)
+    golden.rule_weights(module)
     classifier = mt.Classifier(module.to(dtype), size=224, mean=(0.5,) * 3, std=(0.5,) * 3)
     classes = list(range(1000))
     if case.endswith("rendition"):
-        classes = json.loads(reference.path("constants/imagenet_r_wnids.json").read_text())["indices_in_1k"]
+        classes = golden.json("constants/imagenet_r_wnids")["indices_in_1k"]
         classifier = classifier.subset(classes)
-    views = reference.rule_input("memo_resnet18/aug", (8, 3, 224, 224))
-    x = reference.rule_input("memo_resnet18/test", (1, 3, 224, 224))
+    views = golden.rule_input("memo_resnet18/aug", (8, 3, 224, 224))
+    x = golden.rule_input("memo_resnet18/test", (1, 3, 224, 224))
     robust = Watched(classifier, optimizer="sgd", lr=0.00025, prior_strength=16)
     prediction = robust.predict_views(x, views)
     exact = dtype == torch.float64
@@ -183,6 +183,38 @@ def test_micro_batches_with_batch_norm_take_statistics_from_the_point():
         torch.testing.assert_close(answer, answers[1], rtol=1e-5, atol=1e-5)
 
 
+def test_micro_batches_predict_with_the_statistics_of_the_adapted_model():
+    """Fixed while the views are seen, they are the point's under the adapted weights when it is predicted."""
+    x, views = torch.randn(2, 3, 8, 8), torch.randn(6, 3, 8, 8)
+    classifier, lr, n = build_classifier("batch-norm"), 0.5, 16
+    module = deepcopy(classifier.module).eval().requires_grad_(True)
+    layers = [layer for layer in module.modules() if isinstance(layer, nn.BatchNorm2d)]  # one value: no 1d
+    running = [(layer, layer.running_mean.clone(), layer.running_var.clone()) for layer in layers]
+
+    def mix():
+        """Statistics of the point alone, layer by layer."""
+        for layer, mean, var in running:
+            with torch.no_grad():
+                seen = nn.Sequential(*list(module)[: list(module).index(layer)])(x[:1])
+            layer.running_mean = (n * mean + seen.mean(dim=(0, 2, 3))) / (n + 1)
+            layer.running_var = (n * var + seen.var(dim=(0, 2, 3))) / (n + 1)
+
+    mix()
+    marginal_entropy(module(views)).backward()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter -= lr * parameter.grad
+    mix()
+    expected = module(x[:1])[0].detach()
+    ours = mt.Memo(classifier, lr=lr, prior_strength=n, micro_batch=2).predict_views(x[:1], views)
+    torch.testing.assert_close(ours.logits, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_objective_that_runs_is_the_one_of_the_table():
+    for name, function in OBJECTIVES.items():
+        assert mt.Memo(build_classifier("group-norm"), objective=name).objective is function
+
+
 def test_select_adapts_on_the_most_confident_views():
     classifier = build_classifier("group-norm")
     x, views = torch.randn(1, 3, 8, 8), torch.randn(8, 3, 8, 8) * torch.linspace(0.1, 4, 8).view(8, 1, 1, 1)
@@ -192,33 +224,6 @@ def test_select_adapts_on_the_most_confident_views():
     chosen = mt.Memo(classifier, lr=0.05, select=0.25).predict_views(x, views)
     alone = mt.Memo(classifier, lr=0.05).predict_views(x, views[lowest])
     torch.testing.assert_close(chosen.logits, alone.logits, rtol=1e-5, atol=1e-6)
-
-
-def test_threshold_is_a_share_of_the_largest_entropy():
-    classifier = build_classifier("group-norm")
-    image = pictures(1)[0]
-    free = mt.Memo(classifier, n_views=4).predict(image)
-    share = free.marginal_entropy / math.log(CLASSES)
-    above = mt.Memo(classifier, n_views=4, threshold=share * 0.99).predict(image)
-    below = mt.Memo(classifier, n_views=4, threshold=min(share * 1.01, 0.9999)).predict(image)
-    assert above.adapted and torch.equal(above.logits, free.logits)
-    assert not below.adapted and "marginal entropy" in below.reason
-    assert torch.equal(below.logits, free.source.logits)
-
-
-def test_skip_confidence_leaves_sure_points_alone():
-    classifier, image = build_classifier("group-norm"), pictures(1)[0]
-    score = mt.methods.METHODS["source"](classifier).predict(image).score
-    drawn = []
-
-    def count(image, n, rng):
-        drawn.append(n)
-        return torch.rand(n, 3, 8, 8)
-
-    sure = mt.Memo(classifier, n_views=4, augment=count, skip_confidence=score * 0.99).predict(image)
-    assert not sure.adapted and "source confidence" in sure.reason and not drawn
-    unsure = mt.Memo(classifier, n_views=4, augment=count, skip_confidence=score * 1.01).predict(image)
-    assert unsure.adapted and drawn == [4]
 
 
 def test_marginal_prediction_averages_the_adapted_models_views():

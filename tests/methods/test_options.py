@@ -1,9 +1,15 @@
 """Options: their defaults, what they choose, and what they refuse."""
 
+import inspect
+import math
+import pydoc
+
 import pytest
 
 import memo_tta as mt
 from memo_tta.errors import ConfigError, UnknownName
+from memo_tta.methods import METHODS
+from memo_tta.methods.options import Number
 from tests.nets import build_classifier, everything, pictures
 
 
@@ -37,7 +43,7 @@ def test_parameter_subsets(choice, expected):
     names = {id(p): name for name, p in robust.classifier.module.named_parameters()}
     if choice == "norm":
         expected = expected | {"norm.weight", "norm.bias"}
-    assert {names[id(p)] for p in robust._parameters} == expected
+    assert {names[id(p)] for p in robust.parameters} == expected
     assert robust.predict(pictures(1)[0]).adapted
 
 
@@ -50,10 +56,8 @@ def test_parameter_subsets(choice, expected):
         ({"lr": -1.0}, "lr: expected more than 0"),
         ({"lr": "fast"}, "lr: expected a number, got 'fast'"),
         ({"lr": float("nan")}, "lr: expected a number, got nan"),
-        ({"steps": -1}, "steps: expected at least 0"),
-        ({"steps": 0}, "predict: without steps the point gets the source prediction: use 'marginal'"),
-        ({"steps": 0, "threshold": 0.5}, "threshold: 0.5 is for steps, and steps is 0"),
-        ({"steps": 0, "reset": "never"}, "reset: 'never' is for steps, and steps is 0"),
+        ({"steps": -1}, "steps: expected at least 1, got -1"),
+        ({"steps": 0}, r"steps: expected at least 1, got 0: mt\.method\('tta', classifier\)"),
         ({"select": 0}, r"select: expected a number in \(0, 1\], got 0"),
         ({"select": 1.5}, r"select: expected a number in \(0, 1\], got 1.5"),
         ({"threshold": 1}, r"threshold: expected a number in \[0, 1\)"),
@@ -92,3 +96,102 @@ def test_options_that_cannot_work_say_so(options, message):
 def test_unknown_names_answer_with_the_choices(options, message):
     with pytest.raises(UnknownName, match=message):
         mt.Memo(build_classifier("group-norm"), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"temperature": 3},
+            "temperature: has no effect with weighting='uniform': set weighting=",
+        ),
+        ({"pull": 0.1}, "pull: has no effect with reset='always': set reset='anchor', or leave pull out"),
+        (
+            {"early_confidence": 0.5},
+            "early_confidence: has no effect with early_views=None",
+        ),
+        ({"optimizer": "adam", "momentum": 0.9}, "momentum: has no effect with optimizer='adam'"),
+        ({"carry_optimizer": True}, "carry_optimizer: has no effect with optimizer='sgd' and momentum=0"),
+        ({"carry_optimizer": "yes"}, "carry_optimizer: expected true or false, got 'yes'"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        mt.Memo(build_classifier("group-norm"), **options)
+
+
+def test_a_default_that_an_option_leaves_without_effect_gives_way():
+    """Settings and rows are defaults: nobody asked for what they say."""
+    classifier = build_classifier("group-norm", optimizer="sgd", momentum=0.9)
+    assert mt.Memo(classifier).options.momentum == 0.9
+    assert mt.Memo(classifier, optimizer="adam").options.momentum == 0
+    assert mt.method("restore", classifier, early_views=None).options.early_confidence == 0.9
+    with pytest.raises(ConfigError, match="pull: has no effect"):
+        mt.Memo(build_classifier("group-norm", pull=0.5))
+
+
+@pytest.mark.parametrize(
+    ("options", "instead"),
+    [
+        ({"preset": "best"}, "mt.method('restore', classifier)"),
+        ({"budget": "fast"}, "mt.method('memo-fast', classifier)"),
+        ({"budget_seconds": 0.2}, "n_views=16"),
+        ({"steps": 0}, "mt.method('tta', classifier)"),
+    ],
+)
+def test_an_option_that_is_gone_is_answered_with_what_to_write(options, instead):
+    for build in (
+        lambda: mt.Memo(build_classifier("group-norm"), **options),
+        lambda: mt.Memo(build_classifier("group-norm", **options)),
+        lambda: mt.method("memo-ce", build_classifier("group-norm"), **options),
+    ):
+        with pytest.raises(ConfigError) as error:
+            build()
+        assert instead in str(error.value) and next(iter(options)) in str(error.value)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_option_has_a_meaning_and_accepts_its_default(name):
+    for declared in METHODS[name].declarations.values():
+        assert len(declared.meaning) > 5 and str(declared.values)
+        if declared.default is None:
+            assert declared.can_be_none
+        else:
+            declared.values.check(declared.name, declared.default)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_options_are_resolved_as_they_are_built(name):
+    net = "rotation" if name == "ttt" else "batch-norm"
+    classifier = build_classifier(net, n_views=7, lr=0.125, prior_strength=4)
+    for given in ({}, {"seed": 3}):
+        assert METHODS[name].resolve(classifier.settings, given) == METHODS[name](classifier, **given).options
+    defaults = {key: declared.default for key, declared in METHODS[name].declarations.items()}
+    assert defaults == vars(METHODS[name](build_classifier(net)).options)
+
+
+def test_help_shows_every_option_with_its_default():
+    shown, known = inspect.signature(mt.Memo).parameters, METHODS["memo"].declarations
+    assert list(shown) == ["classifier", *known]
+    assert all(shown[name].default == declared.default for name, declared in known.items())
+    text = pydoc.render_doc(mt.Memo, renderer=pydoc.plaintext)
+    for declared in known.values():
+        assert f"{declared.name} ({declared.shown_values}): {declared.meaning}" in text
+
+
+@pytest.mark.parametrize(
+    ("interval", "inside", "outside"),
+    [
+        ("[0, inf)", [0, 0.5, 1e9], [-1e-9]),
+        ("(0, inf)", [1e-9], [0, -1]),
+        ("(0, 1]", [1, 1e-9], [0, 1.0001]),
+        ("[0, 1)", [0, 0.9999], [1, -0.1]),
+    ],
+)
+def test_ends_of_an_interval_count_as_written(interval, inside, outside):
+    values = Number(interval)
+    for value in inside:
+        values.check("x", value)
+    for value in [*outside, math.nan, math.inf, True, "1", None]:
+        with pytest.raises(ConfigError, match="x: expected"):
+            values.check("x", value)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 from scipy.stats import entropy
 
-from memo_tta.methods import Prediction
+from memo_tta.methods import Prediction, Status
 
 logits = st.lists(st.floats(-50, 50, width=32), min_size=2, max_size=9)
 
@@ -45,6 +45,6 @@ def test_probabilities_are_never_nan(values, expected):
 
 def test_source_of_a_source_prediction_is_itself():
     before = Prediction(torch.tensor([1.0, 0.0]), ("a", "b"))
-    after = Prediction(torch.tensor([0.0, 1.0]), ("a", "b"), adapted=True, before=before)
+    after = Prediction(torch.tensor([0.0, 1.0]), ("a", "b"), Status.ADAPTED, before=before)
     assert after.source is before and before.source is before
-    assert repr(after) == "Prediction('b', score 0.731, adapted True, before 'a' 0.731)"
+    assert repr(after) == "Prediction('b', score 0.731, adapted, before 'a' 0.731)"

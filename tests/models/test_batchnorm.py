@@ -19,8 +19,8 @@ def published_layer(vectors) -> nn.BatchNorm2d:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("prior", [1, 16])
-def test_output_and_gradients_are_the_published_ones(reference, case, prior):
-    vectors = reference.arrays("bn_single_point")
+def test_output_and_gradients_are_the_published_ones(golden, case, prior):
+    vectors = golden.arrays("bn_single_point")
     layer = published_layer(vectors)
     x = torch.from_numpy(vectors[f"{case}__x"]).requires_grad_()
     with mixed_statistics(layer, prior):

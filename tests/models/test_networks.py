@@ -16,6 +16,7 @@ from memo_tta.models.resnet import resnet18, resnet50, resnext101_32x8d
 from memo_tta.models.resnet_cifar import ResNet26
 from memo_tta.models.rvt import rvt_small_plus
 from memo_tta.models.zoo import load
+from tests.conftest import Vectors
 
 MODELS = {
     "resnet26_gn": (ResNet26, (4, 3, 32, 32)),
@@ -35,24 +36,24 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_keys_and_shapes_are_the_published_ones(reference, name):
+def test_keys_and_shapes_are_the_published_ones(golden, name):
     build, _ = MODELS[name]
-    published = {row["key"]: row["shape"] for row in reference.json(f"keys_{name}")}
+    published = {row["key"]: row["shape"] for row in golden.json(f"keys_{name}")}
     assert {key: list(value.shape) for key, value in build().state_dict().items()} == published
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_logits_are_the_published_ones(reference, name, dtype):
+def test_logits_are_the_published_ones(golden, name, dtype):
     build, shape = MODELS[name]
     module = build()
-    reference.rule_weights(module)
+    golden.rule_weights(module)
     module.to(dtype).eval()
     with torch.no_grad():
-        logits = module(reference.rule_input(name, shape).to(dtype)).double().numpy()
-    rounding = reference.json("models")[name]["max_abs_f32_vs_f64"]
+        logits = module(golden.rule_input(name, shape).to(dtype)).double().numpy()
+    rounding = golden.json("models")[name]["max_abs_f32_vs_f64"]
     tolerance = 1e-10 if dtype == torch.float64 else 3 * rounding
-    truth = reference.arrays("model_logits")[f"{name}__logits_f64"]
+    truth = golden.arrays("model_logits")[f"{name}__logits_f64"]
     np.testing.assert_allclose(logits, truth, rtol=0, atol=tolerance)
 
 
@@ -89,11 +90,11 @@ def test_tensorflow_pads_odd_sizes_evenly_and_even_sizes_more_at_the_end(kernel)
         torch.testing.assert_close(conv(x), F.conv2d(by_hand, conv.weight, conv.bias, stride=2))
 
 
-def test_resnet26_with_the_authors_weights(reference):
-    classifier = load("resnet26", weights=reference.path("checkpoints/resnet26_gn.npz"))
-    vectors = reference.arrays("resnet26_gn_real")
+def test_resnet26_with_the_authors_weights(golden, reference):
+    classifier = load("resnet26", weights=reference / "checkpoints/resnet26_gn.npz")
+    vectors = Vectors(reference / "golden").arrays("resnet26_gn_real")
     assert sum(p.numel() for p in classifier.module.parameters()) == 366_938
     with torch.no_grad():
         logits = classifier(torch.stack([classifier.point(image).x for image in vectors["images"]]))
-    rounding = reference.json("models")["resnet26_gn_real"]["max_abs_f32_vs_f64"]
+    rounding = golden.json("models")["resnet26_gn_real"]["max_abs_f32_vs_f64"]
     np.testing.assert_allclose(logits.double().numpy(), vectors["logits_f64"], rtol=0, atol=3 * rounding)

@@ -22,17 +22,17 @@ def classifier():
     return mt.load("efficientnet_lite0")
 
 
-def test_logits_are_the_published_ones(reference, classifier):
+def test_logits_are_the_published_ones(golden, classifier):
     with torch.no_grad():
-        logits = classifier(reference.rule_input("efficientnet_lite0", (2, 3, 224, 224)))
-    rounding = reference.json("models")["efficientnet_lite0_real"]["max_abs_f32_vs_f64"]
-    truth = reference.arrays("model_logits")["efficientnet_lite0_real__logits_f64"]
+        logits = classifier(golden.rule_input("efficientnet_lite0", (2, 3, 224, 224)))
+    rounding = golden.json("models")["efficientnet_lite0_real"]["max_abs_f32_vs_f64"]
+    truth = golden.arrays("model_logits")["efficientnet_lite0_real__logits_f64"]
     np.testing.assert_allclose(logits.double().numpy(), truth, rtol=0, atol=3 * rounding)
 
 
 @torch.no_grad()
 def test_accuracy_is_the_stated_one(reference, classifier):
-    folder = reference.path("imagenet")
+    folder = reference / "imagenet"
     rows = json.loads((folder / "labels.json").read_text())[::STRIDE]
     right = [
         int(classifier(classifier.point(folder / row["file"]).x[None]).argmax()) == row["index"]
@@ -43,7 +43,7 @@ def test_accuracy_is_the_stated_one(reference, classifier):
 
 @pytest.mark.parametrize("method", ["bn1", "tta", "memo"])
 def test_the_command_names_the_class(memo, reference, classifier, method):
-    photo = reference.path("imagenet/0208_n02099712.jpg")
+    photo = reference / "imagenet/0208_n02099712.jpg"
     words = ("predict", photo, "--model", "efficientnet_lite0", "--method", method, "--json")
     options = () if method == "bn1" else ("--option", "n_views=4")
     code, out, _ = memo(*words, *options)

@@ -10,7 +10,6 @@ from benchmarks.marked import fill
 from benchmarks.reproduce import steps
 from memo_tta.evaluation.analysis import compare, mean_error
 from memo_tta.evaluation.job import Job
-from memo_tta.methods.viewing import NOTHING_ADAPTED
 from memo_tta.report.beside import beside_paper
 from memo_tta.report.markdown import run_markdown
 from memo_tta.report.run import open_run
@@ -113,7 +112,7 @@ def test_the_csv_counts_what_is_wrong(tmp_path):
     run = cifar_run(tmp_path / "run", {"source": 92, "memo": 73})
     source, memo = committed(tmp_path, {"authors/cifar10": run})
     bits = source.pop("wrong_points")
-    fields = ["authors/cifar10", "cifar10", "", "0", "source", "1000", "92", "9.2", "0.5000"]
+    fields = ["authors/cifar10", "cifar10", "", "0", "source", "1000", "92", "9.2"]
     assert list(source.values()) == fields
     assert memo["wrong"] == "73" and memo["paper_error"] == "7.3"
     assert bits == "f" * 23 + "0" * (250 - 23)  # the first 92 of 1,000
@@ -159,7 +158,7 @@ def test_runs_of_the_same_points_are_compared_as_one(tmp_path):
         "a/restore": ours,
         "a/cifar10-c": cifar_run(tmp_path / "c", {"source": 92, "tta": 80, "memo": 73}, **level),
         "a/restore-c": cifar_run(tmp_path / "rc", {"restore": 100}, **level),
-        "a/stepped-c": cifar_run(tmp_path / "step", {"restore": 90}, **level),
+        "a/stepped-c": cifar_run(tmp_path / "step", {"memo": 90}, **level),
     }
     rows, commands = committed(tmp_path, runs), {name: f"memo {name}" for name in runs}
     page = beyond_page.Page(rows, {}, commands)
@@ -190,7 +189,7 @@ def test_time_is_a_share_of_memo_s(tmp_path):
     rows = table_rows(page.time("a"))
     assert rows["clean"][4] == "1.00" and rows["clean"][0] == "0.500"
     assert rows["clean"][6] == "3.0"  # all stop early
-    some = [replace(record("restore", place, True), reason=NOTHING_ADAPTED) for place in range(25)]
+    some = [replace(record("restore", place, True), status="averaged") for place in range(25)]
     others = [record("restore", place, True) for place in range(25, 100)]
     assert beyond_page.passes(write_run(tmp_path / "some", [*some, *others])) == 3 + 16 / 4
 

@@ -117,8 +117,8 @@ def test_metrics_count_what_happened():
     for line in (
         'memo_requests_total{path="/v1/predict",status="200"} 2.0',
         'memo_requests_total{path="/v1/predict",status="415"} 1.0',
-        'memo_predictions_total{method="memo",outcome="adapted"} 1.0',
-        'memo_predictions_total{method="source",outcome="skipped"} 1.0',
+        'memo_predictions_total{method="memo",status="adapted"} 1.0',
+        'memo_predictions_total{method="source",status="source"} 1.0',
         'memo_stage_seconds_count{stage="total"} 2.0',
         'memo_stage_seconds_count{stage="views"} 1.0',
         'memo_entropy_nats_count{when="after"} 2.0',

@@ -1,6 +1,9 @@
 """Adaptation that is called off: the answer is the source's, and the weights are as before."""
 
+import base64
+from importlib import import_module
 from math import inf
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -10,6 +13,8 @@ from torch import nn
 import memo_tta as mt
 from memo_tta.service import deadline
 from memo_tta.service.deadline import Costs, NotWanted, TooLate, Watch
+from memo_tta.service.desk import Desk
+from memo_tta.service.refusals import Refused
 from memo_tta.service.replica import Ask, Replica
 from tests.nets import NETS, SIZE, build_classifier, everything, pictures
 from tests.service.live import build_served, png
@@ -27,7 +32,7 @@ def test_no_time_gives_the_source_answer(net):
     replica = Replica(build_served(classifier), Costs())
     answer = replica.predict(ask(PAST))
     expected = mt.methods.METHODS["source"](build_classifier(net)).predict(pictures(1)[0])
-    assert (answer.prediction.adapted, answer.prediction.reason) == (False, "deadline")
+    assert (answer.prediction.adapted, answer.prediction.status) == (False, "deadline")
     assert torch.equal(answer.prediction.logits, expected.logits) and answer.views == []
     assert replica.is_intact and replica.predict(ask(inf)).prediction.adapted
 
@@ -41,6 +46,23 @@ class Clock:
     def __call__(self) -> float:
         self.left -= 1
         return 2.0 if self.left < 0 else 1.0
+
+
+def passes(robust: mt.Memo, image: np.ndarray) -> tuple[int, int]:
+    """How often layers that are watched are gone through in one prediction, forward and backward."""
+    forward, backward = [], []
+
+    def count(_layer, _inputs, output):
+        forward.append(1)
+        if output.requires_grad:
+            output.register_hook(lambda _: backward.append(1))
+
+    layers = [layer for layer in robust.classifier.module.modules() if layer._forward_pre_hooks]
+    hooks = [layer.register_forward_hook(count) for layer in layers]
+    robust.predict(image)
+    for hook in hooks:
+        hook.remove()
+    return len(forward), len(backward)
 
 
 @pytest.mark.parametrize("net", ["group-norm", "batch-norm", "transformer"])
@@ -59,8 +81,8 @@ def test_work_ends_at_any_layer_forward_or_backward_and_nothing_is_left_changed(
             except TooLate:
                 ended += 1
             assert everything(module) == before
-    layers = sum(not list(layer.children()) for layer in module.modules())
-    assert ended > 2 * layers, "views forward and backward, the point forward"
+    forward, backward = passes(robust, image)
+    assert ended == forward + backward and backward > 1
     unwatched = mt.Memo(build_classifier(net), n_views=3, lr=0.05).predict(image)
     assert torch.equal(robust.predict(image).logits, unwatched.logits)
 
@@ -92,13 +114,55 @@ def test_what_took_long_is_not_begun_with_little_time_left(monkeypatch):
     assert costs.fits("memo", 0.6)
 
 
+def test_an_adaptation_that_would_take_too_long_is_not_begun(monkeypatch):
+    costs = Costs()
+    replica = Replica(build_served(build_classifier("group-norm")), costs)
+    kind = ("memo", 4, False)
+    for _ in range(5):
+        costs.took(kind, 1000.0)
+    served, built, build = replica._served, [], replica._served.build
+    monkeypatch.setattr(served, "build", lambda name, *rest: built.append(name) or build(name, *rest))
+    assert replica.predict(ask(perf_counter() + 900)).prediction.status == "deadline"
+    assert built == ["source"]
+    assert replica.predict(ask(perf_counter() + 2000)).prediction.adapted
+
+
+@pytest.mark.parametrize("kind", ["form", "json", "page"])
+def test_reading_a_request_counts_towards_its_deadline(kind, open_client, monkeypatch):
+    client, now, asked = open_client(deadline_ms=2000), [100.0], []
+
+    def slowly(read):
+        def reading(*given):
+            now[0] += 1.5
+            return read(*given)
+
+        return reading
+
+    async def answer(_desk, ask, *_):
+        asked.append(ask.until)
+        raise Refused("busy")
+
+    monkeypatch.setattr(Desk, "answer", answer)
+    for place in ("app", "desk", "page"):
+        monkeypatch.setattr(f"memo_tta.service.{place}.perf_counter", lambda: now[0])
+    for place, name in (("desk", "read_form"), ("desk", "read_json"), ("page", "read_form")):
+        module = import_module(f"memo_tta.service.{place}")
+        monkeypatch.setattr(module, name, slowly(getattr(module, name)))
+    if kind == "json":
+        client.post("/v1/predict", json={"image": base64.b64encode(png()).decode()})
+    else:
+        path = "/v1/predict" if kind == "form" else "/page/predict"
+        client.post(path, files={"image": ("a.png", png(), "image/png")})
+    assert asked == [102.0] and now == [101.5]
+
+
 def test_over_http_a_short_deadline_says_so(open_client):
     client = open_client()
     reply = client.post("/v1/predict", files={"image": png()}, data={"deadline_ms": "1"}).json()
-    assert (reply["adapted"], reply["reason"]) == (False, "deadline")
+    assert (reply["adapted"], reply["status"]) == (False, "deadline")
     assert reply["top"] == reply["source"]["top"]
     text = client.get("/metrics").text
-    assert 'memo_predictions_total{method="memo",outcome="deadline"} 1.0' in text
+    assert 'memo_predictions_total{method="memo",status="deadline"} 1.0' in text
 
 
 def test_a_logit_that_is_not_finite_falls_back_and_is_counted(open_client):
@@ -107,7 +171,7 @@ def test_a_logit_that_is_not_finite_falls_back_and_is_counted(open_client):
     reply = client.post("/v1/predict", files={"image": png()}).json()
     assert not reply["adapted"] and "not finite" in reply["reason"]
     assert reply["top"] == reply["source"]["top"]
-    assert 'memo_predictions_total{method="memo",outcome="fell_back"} 1.0' in client.get("/metrics").text
+    assert 'memo_predictions_total{method="memo",status="not_finite"} 1.0' in client.get("/metrics").text
 
 
 def test_the_image_of_the_warm_up_fits_any_model():

@@ -54,7 +54,7 @@ def test_a_place_in_the_queue_and_a_replica_come_free_when_clients_leave(held):
     held.wait_until_idle()
     text = held.send(request("/metrics", method="GET")).body.decode().splitlines()
     assert "memo_clients_left_total 2.0" in text
-    assert 'memo_predictions_total{method="memo",outcome="adapted"} 1.0' in text
+    assert 'memo_predictions_total{method="memo",status="adapted"} 1.0' in text
 
 
 def test_work_for_a_client_that_left_ends_at_the_next_layer(held):

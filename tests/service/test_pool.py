@@ -259,7 +259,7 @@ def test_each_thread_computes_with_its_share_of_the_cores(start):
     ("settings", "message"),
     [
         ({"method": "tent"}, "tent: needs more than the one point"),
-        ({"options": {"memo": {"carry_optimizer": True}}}, "memo: needs more than the one point"),
+        ({"options": {"memo": {"reset": "anchor"}}}, "memo: needs more than the one point"),
         ({"max_views": 3}, "memo: takes 4 views, and max_views is 3"),
         ({"method": "ttt"}, "ttt: GroupNormNet has no rotation head"),
     ],

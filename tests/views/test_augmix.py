@@ -14,9 +14,9 @@ def test_resized_crops_of_odd_shapes(shape):
     assert views.shape == (3, 3, 96, 96)
 
 
-def test_mean_and_spread_of_views_match_the_published_sampler(reference):
-    image = reference.arrays("augmix_views_cifar")["image"]
-    published = reference.arrays("augmix_stats_cifar")
+def test_mean_and_spread_of_views_match_the_published_sampler(golden):
+    image = golden.arrays("augmix_views_cifar")["image"]
+    published = golden.arrays("augmix_stats_cifar")
     views = (AugMix(32)(image, 4000, sample_rng(0, "stats")).numpy() - 0.5) / 0.5
     error = published["std"] * np.sqrt(2 / 4000)
     assert (abs(views.mean(axis=0) - published["mean"]) < 5 * error + 1e-6).mean() > 0.999

@@ -26,6 +26,7 @@ from memo_tta.views.plan import (
     plan_augmix,
 )
 from memo_tta.views.standard import PaddedCrop, ResizedCrop
+from tests.conftest import Vectors
 
 IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 PLANS = {32: 1000, 224: 1000 if IS_SOAK else 40}
@@ -116,11 +117,23 @@ def test_every_operation_is_pillows(run, name, shape):
             assert difference <= allowed, f"{parameter}: {difference} grey levels"
 
 
+@pytest.fixture
+def published(request):
+    """Vectors of a kind; those on pictures of ImageNet are not part of the repository."""
+
+    def find(kind: str) -> Vectors:
+        if kind == "cifar":
+            return request.getfixturevalue("golden")
+        return Vectors(request.getfixturevalue("reference") / "golden")
+
+    return find
+
+
 @each_execution
 @pytest.mark.parametrize("kind", ["cifar", "imagenet"])
-def test_operations_are_the_published_ones_to_the_bit(reference, kind, run):
-    vectors = reference.arrays(f"augops_{kind}")
-    cases = reference.json(f"augops_{kind}")["ops"]
+def test_operations_are_the_published_ones_to_the_bit(published, kind, run):
+    vectors = published(kind).arrays(f"augops_{kind}")
+    cases = published(kind).json(f"augops_{kind}")["ops"]
     assert {case["op"] for case in cases} == set(OPERATIONS)
     for case in cases:
         crops = planes(vectors[f"src__{case['source']}"])
@@ -130,9 +143,9 @@ def test_operations_are_the_published_ones_to_the_bit(reference, kind, run):
 
 @pytest.mark.parametrize("run", [with_pillow, *EXECUTIONS.values()])
 @pytest.mark.parametrize("kind", ["cifar", "imagenet"])
-def test_the_published_recipes_give_the_published_views(reference, kind, run):
-    vectors = reference.arrays(f"augmix_views_{kind}")
-    recipes = reference.json(f"augmix_views_{kind}")["recipes"]
+def test_the_published_recipes_give_the_published_views(published, kind, run):
+    vectors = published(kind).arrays(f"augmix_views_{kind}")
+    recipes = published(kind).json(f"augmix_views_{kind}")["recipes"]
     plan = plan_from(recipes)
     crops = CROP[kind].cut(vectors["image"], plan.crops)
     np.testing.assert_array_equal(crops.transpose(0, 2, 3, 1), vectors["preaugmented"])

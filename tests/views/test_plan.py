@@ -38,8 +38,8 @@ def test_operations_depths_and_weights_are_those_that_the_published_code_describ
 
 
 @pytest.mark.parametrize(("kind", "size"), [("cifar", 32), ("imagenet", 224)])
-def test_counts_match_the_published_ones(reference, kind, size):
-    published = reference.json(f"augmix_stats_{kind}")
+def test_counts_match_the_published_ones(golden, kind, size):
+    published = golden.json(f"augmix_stats_{kind}")
     plan = draw_plan(size, image_size=(400, 341) if size == 224 else None)
     ours = [(plan.operations == OPERATIONS.index(name)).sum() for name in OPERATIONS]
     theirs = [published["op_counts"][name] for name in OPERATIONS]

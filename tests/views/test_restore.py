@@ -45,7 +45,7 @@ def test_views_are_crops_of_the_versions(size):
 
 def test_the_first_views_of_the_image_are_those_that_come_first():
     restore = Restore(32)
-    assert torch.equal(restore.plain(IMAGE, 2, rng()), restore(IMAGE, 16, rng())[:2])
+    assert torch.equal(restore.preview(IMAGE, 2, rng()), restore(IMAGE, 16, rng())[:2])
 
 
 def test_few_views_show_the_first_versions():

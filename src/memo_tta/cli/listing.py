@@ -1,31 +1,39 @@
 """`memo methods`, `memo models` and `memo datasets`: what there is."""
 
-from dataclasses import asdict
-
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+
+PIPE_WIDTH = 160  # columns, where no terminal sets a limit
 
 
 @click.command(epilog="Example: memo methods memo")
 @click.argument("name", required=False)
 def methods(name: str | None) -> None:
-    """List the methods; with a NAME, that method's options and their defaults."""
+    """List the methods; with a NAME, that method's options, their defaults and what they mean."""
     from memo_tta.methods import METHODS
 
     if name is not None:
         entry = METHODS[name]
         click.echo(f"{name}: {entry.about}")
-        table = Table("option", "default", box=None, pad_edge=False)
-        for option, default in sorted(asdict(entry.options).items()):
-            table.add_row(option, str(default))
+        table = Table("option", "default", "values", "meaning", box=None, pad_edge=False)
+        table.columns[0].no_wrap = True
+        for option in entry.declarations.values():
+            words = (option.name, str(option.default), option.shown_values, option.meaning)
+            table.add_row(*map(escape, words))
     else:
-        table = Table("method", "points", "state", "what it does", box=None, pad_edge=False)
+        table = Table("method", "points", "state", "gradient", "what it does", box=None, pad_edge=False)
+        table.columns[0].no_wrap = True
         for key, entry in METHODS.items():
-            options = asdict(entry.options)
+            options = vars(entry.resolve({}, {}))
             state = "online" if options.get("online") else "none"
-            table.add_row(key, str(options.get("batch_size", 1)), state, entry.about)
-    Console().print(table)
+            gradient = "yes" if entry.method.needs_gradients else "no"
+            table.add_row(key, str(options.get("batch_size", 1)), state, gradient, entry.about)
+    console = Console()
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    console.print(table)
 
 
 @click.command(epilog="Example: memo models resnet50")

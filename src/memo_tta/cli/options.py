@@ -44,6 +44,7 @@ def all_method_options(
 ) -> dict[str, dict[str, Any]]:
     """The options of several methods; METHOD.NAME=VALUE is for one, NAME=VALUE for all that have it."""
     from memo_tta.methods import METHODS
+    from memo_tta.methods.options import check_names
 
     chosen = {name: {} if config is None else _table(config, name, methods) for name in names}
     for option in options:
@@ -51,9 +52,10 @@ def all_method_options(
         method, dot, field = key.rpartition(".")
         if dot and method not in names:
             raise unknown_name("method in --option", method, names)
-        takers = [method] if dot else [name for name in names if hasattr(METHODS[name].options, key)]
+        known = {name: METHODS[name].declarations for name in names}
+        takers = [method] if dot else [name for name in names if key in known[name]]
         if not takers:
-            raise unknown_name("option", key, sorted({f for n in names for f in vars(METHODS[n].options)}))
+            check_names([key], sorted({name for options in known.values() for name in options}), "option")
         for name in takers:
             chosen[name][field] = value
     return {name: table for name, table in chosen.items() if table}

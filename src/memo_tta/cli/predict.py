@@ -118,6 +118,7 @@ def _as_dict(answer: Answer, top: int) -> dict[str, Any]:
         "top": prediction.top(top),
         "source": {**_summary(prediction.source), "top": prediction.source.top(top)},
         "adapted": prediction.adapted,
+        "status": str(prediction.status),
         "reason": prediction.reason,
         "marginal_entropy": prediction.marginal_entropy,
         "seconds": round(answer.seconds, 6),

@@ -9,7 +9,7 @@ from memo_tta.methods.ledger import Cost
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A row of a run; seconds are those of the method alone, as if it had shared nothing."""
+    """A row of a run; seconds are what the method would take alone."""
 
     dataset: str
     corruption: str
@@ -24,14 +24,20 @@ class Record:
     entropy_after: float
     marginal_entropy: float | None
     adapted: bool
+    status: str
     reason: str | None
     seconds: float
     views_seconds: float
-    predict_seconds: float
+    predict_seconds: float  # before and after adaptation
 
     @property
     def right(self) -> bool:
         return self.prediction == self.label
+
+    @property
+    def model_seconds(self) -> float:
+        """Forward, backward and update."""
+        return self.seconds - self.views_seconds - self.predict_seconds
 
 
 def record(dataset: Dataset, place: int, method: str, prediction: Prediction, cost: Cost) -> Record:
@@ -49,8 +55,9 @@ def record(dataset: Dataset, place: int, method: str, prediction: Prediction, co
         prediction.entropy,
         prediction.marginal_entropy,
         prediction.adapted,
+        str(prediction.status),
         prediction.reason,
         cost.total,
         cost.views,
-        cost.predict,
+        cost.source + cost.predict,
     )

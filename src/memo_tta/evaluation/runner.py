@@ -1,7 +1,7 @@
 """Run methods over labelled points. Here, and nowhere else, labels meet predictions."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from memo_tta.data.dataset import Dataset
@@ -9,7 +9,6 @@ from memo_tta.errors import InputError
 from memo_tta.evaluation.record import Record, record
 from memo_tta.methods import Method
 from memo_tta.methods.ledger import Cost, Ledger
-from memo_tta.methods.tta import TTA
 from memo_tta.models.classifier import Point
 
 Methods = Mapping[str, Method[Any]]
@@ -56,19 +55,16 @@ def run(
 def _point_by_point(
     dataset: Dataset, methods: Methods, places: Sequence[int], skip_bad: bool
 ) -> Iterator[Record | Skipped]:
-    # Averaging comes last: by then the views may have been through the model.
-    ordered = sorted(methods, key=lambda name: isinstance(methods[name], TTA))
     for place in places:
-        point = _read(dataset, place, methods[ordered[0]], skip_bad)
+        point = _read(dataset, place, next(iter(methods.values())), skip_bad)
         if isinstance(point, Skipped):
             yield point
             continue
-        ledger, found = Ledger(), dict[str, Record]()
-        for name in ordered:
+        ledger = Ledger()
+        for name, method in methods.items():
             ledger.open()
-            (prediction,) = methods[name].predict_points([point], [dataset.id(place)], ledger)
-            found[name] = record(dataset, place, name, prediction, ledger.close())
-        yield from (found[name] for name in methods)
+            (prediction,) = method.predict_points([point], [dataset.id(place)], ledger)
+            yield record(dataset, place, name, prediction, ledger.close())
 
 
 def _in_batches(
@@ -88,8 +84,7 @@ def _in_batches(
             ledger = Ledger()
             ids = [dataset.id(place) for place in points]
             predictions = method.predict_points(list(points.values()), ids, ledger)
-            cost = ledger.close()
-            share = Cost(*(part / len(points) for part in (cost.total, cost.views, cost.predict)))
+            share = Cost(*(seconds / len(points) for seconds in astuple(ledger.close())))
             for place, prediction in zip(points, predictions, strict=True):
                 yield record(dataset, place, name, prediction, share)
 

@@ -41,6 +41,13 @@ class RecordStore:
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.executescript(SCHEMA)
+        stored = [row[1] for row in self._connection.execute("PRAGMA table_info(records)")]
+        if stored != list(COLUMNS):
+            self.close()
+            raise DataError(
+                f"{path}: is a run of another version (its records have other columns): "
+                "evaluate again with a new --out"
+            )
 
     def close(self) -> None:
         self._connection.close()

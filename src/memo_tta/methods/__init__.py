@@ -1,15 +1,14 @@
 """Methods: ways to predict that make up for a shift of the inputs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from memo_tta.methods.bn import BatchNorm
 from memo_tta.methods.memo import Memo
 from memo_tta.methods.method import Method
-from memo_tta.methods.options import Options
-from memo_tta.methods.prediction import Prediction
-from memo_tta.methods.presets import expanded
+from memo_tta.methods.options import Declaration, Options, declarations, layered
+from memo_tta.methods.prediction import Explanation, Prediction, Status
 from memo_tta.methods.source import Source
 from memo_tta.methods.tent import Tent
 from memo_tta.methods.tta import TTA
@@ -24,15 +23,24 @@ class MethodEntry:
 
     about: str
     method: type[Method[Any]]
-    preset: Mapping[str, Any] = field(default_factory=dict)
+    own: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, classifier: Classifier, **options: Any) -> Method[Any]:
-        return self.method(classifier, **{**self.preset, **options})
+        return self.method(classifier, **self._layered(options))
+
+    def resolve(self, settings: Mapping[str, Any], options: Mapping[str, Any]) -> Options:
+        """The options that hold: those given, else the row's, the model's settings, the defaults."""
+        return self.method.resolve(settings, self._layered(options))
 
     @property
-    def options(self) -> Options:
-        """Its options where neither model nor user says otherwise."""
-        return self.method.options_type(**expanded(self.preset))
+    def declarations(self) -> dict[str, Declaration]:
+        """Its options, with the row's own defaults."""
+        defaults = vars(self.resolve({}, {}))
+        known = declarations(self.method.options_type)
+        return {name: replace(known[name], default=value) for name, value in defaults.items()}
+
+    def _layered(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return layered(self.method.options_type, self.own, options)
 
 
 METHODS = Registry(
@@ -40,10 +48,11 @@ METHODS = Registry(
     {
         "source": MethodEntry("the model as it is", Source),
         "tta": MethodEntry("average the predictions on the views, adapt nothing", TTA),
+        # Chosen on validation corruptions and clean images by benchmarks.choose_restorations, choose_step.
         "restore": MethodEntry(
             "undo noise, blur and haze that the image shows, average views of it, adapt nothing",
-            Memo,
-            {"preset": "best"},
+            TTA,
+            {"augment": "restore", "n_views": 16, "early_views": 2, "early_confidence": 0.95},
         ),
         "bn1": MethodEntry("batch-norm statistics mixed with those of the point, N = 16", BatchNorm),
         "bn": MethodEntry(
@@ -61,6 +70,11 @@ METHODS = Registry(
         ),
         "ttt": MethodEntry("rotation loss of turned copies; needs a model trained with --joint", TTT),
         "memo": MethodEntry("marginal entropy of the views, all parameters", Memo),
+        "memo-fast": MethodEntry(
+            "memo where the source and the first views are not sure, the source prediction elsewhere",
+            Memo,
+            {"skip_confidence": 0.98, "early_views": 4, "early_confidence": 0.95},
+        ),
         "memo-pce": MethodEntry(
             "memo with pairwise cross entropy instead", Memo, {"objective": "pairwise_cross_entropy"}
         ),
@@ -70,4 +84,19 @@ METHODS = Registry(
     },
 )
 
-__all__ = ["METHODS", "Memo", "Method", "MethodEntry", "Prediction"]
+
+def method(name: str, classifier: Classifier, **options: Any) -> Method[Any]:
+    """Build a method of the table `METHODS` by its name; `memo methods NAME` lists its options."""
+    return METHODS[name](classifier, **options)
+
+
+__all__ = [
+    "METHODS",
+    "Explanation",
+    "Memo",
+    "Method",
+    "MethodEntry",
+    "Prediction",
+    "Status",
+    "method",
+]

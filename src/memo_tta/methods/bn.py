@@ -9,7 +9,8 @@ import torch
 from memo_tta.errors import MemoWarning
 from memo_tta.methods.episode import episode
 from memo_tta.methods.method import Batch, Method, Outcome
-from memo_tta.methods.options import Options, check_count, check_prior_strength
+from memo_tta.methods.options import Number, Options, option
+from memo_tta.methods.prediction import Status
 from memo_tta.models.batchnorm import mixed_statistics, statistics_layers
 from memo_tta.models.classifier import Classifier
 
@@ -18,13 +19,13 @@ NO_LAYER = "the model has no layer with running statistics"
 
 @dataclass(frozen=True, kw_only=True)
 class BatchNormOptions(Options):
-    prior_strength: float | None = 16
-    batch_size: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_prior_strength(self.prior_strength)
-        check_count("batch_size", self.batch_size)
+    prior_strength: float | None = option(
+        16,
+        Number("[0, inf)"),
+        "N of batch-norm mixing: how many points the running statistics count for; none mixes nothing",
+        can_be_none=True,
+    )
+    batch_size: int = option(1, Number("[1, inf)", whole=True), "how many points are taken at once")
 
 
 class BatchNorm(Method[BatchNormOptions]):
@@ -42,10 +43,10 @@ class BatchNorm(Method[BatchNormOptions]):
 
     def run(self, batch: Batch) -> list[Outcome]:
         if not self._applies:
-            return [Outcome(None, reason=NO_LAYER)] * len(batch.points)
+            return [Outcome(Status.NO_LAYER, reason=NO_LAYER)] * len(batch.points)
         module, prior = self.classifier.module, self.options.prior_strength
         with episode(module), torch.no_grad(), mixed_statistics(module, prior, len(batch.points)):
-            return [Outcome(row, adapted=True) for row in self.classifier(batch.x)]
+            return [Outcome(Status.ADAPTED, row) for row in self.classifier(batch.x)]
 
 
 def warn_without_layers(classifier: Classifier) -> bool:

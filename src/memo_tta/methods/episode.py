@@ -1,57 +1,97 @@
-"""Lend a module to one adaptation: whatever happens in between, it comes back bit for bit."""
+"""Lend a module to one adaptation: whatever happens, it comes back bit for bit."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from threading import RLock
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import Parameter
 
-from memo_tta.interrupts import run_to_end
+from memo_tta.interrupts import protected, undo_for_lost_threads, undoing
+
+Value = TypeVar("Value")
 
 # Two threads must not adapt one module at a time.
 _LOCKS: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()
+
+
+def exclusively(module: nn.Module, body: Callable[[], Value]) -> Value:
+    """Return body(), run while no other thread adapts the module; all episodes belong in here.
+
+    Gradients are on inside, also where the caller is under no_grad or inference_mode.
+    """
+    with _LOCKS.setdefault(module, RLock()):  # written in C: no signal handler runs between lock and block
+        return protected(lambda: _with_gradients(body))
+
+
+def _with_gradients(body: Callable[[], Value]) -> Value:
+    mode = torch.inference_mode(False)  # turns gradients on too
+
+    def leave() -> None:
+        with suppress(AttributeError):  # interrupted before it was entered
+            mode.__exit__(None, None, None)
+
+    with undoing(leave):
+        mode.__enter__()
+        return body()
 
 
 class Snapshot:
     """All that an adaptation may change: values of `adapted`, buffers, modes, gradient flags."""
 
     def __init__(self, module: nn.Module, adapted: Sequence[Parameter]):
-        self._modes = [(layer, layer.training) for layer in module.modules()]
-        self._flags = [(p, p.requires_grad) for p in module.parameters()]
-        self._values = [(p, p.detach().clone()) for p in adapted]
-        self._buffers = [
-            (layer, name, buffer, buffer.detach().clone())
-            for layer in module.modules()
-            for name, buffer in layer.named_buffers(recurse=False)
+        layers, parameters = list(module.modules()), list(module.parameters())
+        self._left: list[tuple[Any, ...]] = [
+            *((setattr, layer, "training", layer.training) for layer in layers),
+            *((setattr, p, "requires_grad", p.requires_grad) for p in parameters),
+            *((_put_buffers, layer, dict(layer._buffers)) for layer in layers),
+            *((_put_value, buffer, buffer.detach().clone()) for buffer in module.buffers()),
+            *((_put_value, p, p.detach().clone()) for p in adapted),
         ]
 
     def restore(self) -> None:
-        # `.data` leaves version counters alone: the values are the same again, so a graph that the
-        # user still holds stays valid.
-        for parameter, value in self._values:
-            parameter.data.copy_(value)
-        for layer, name, buffer, value in self._buffers:
-            buffer.data.copy_(value)
-            layer._buffers[name] = buffer
-        for parameter, flag in self._flags:
-            parameter.requires_grad = flag
-        for layer, training in self._modes:
-            layer.training = training
+        """Put everything back; interrupted and called again, it goes on where it stopped."""
+        while self._left:
+            put, *what = self._left[-1]
+            put(*what)
+            self._left.pop()
+
+
+def _put_value(tensor: Tensor, value: Tensor) -> None:
+    # `.data` leaves version counters alone: the values are the same again, so a graph that the user
+    # still holds stays valid.
+    tensor.data.copy_(value)
+
+
+def _put_buffers(layer: nn.Module, buffers: dict[str, Tensor | None]) -> None:
+    """Give the layer its own buffers back, and none that it did not have."""
+    layer._buffers.clear()
+    layer._buffers.update(buffers)
 
 
 @contextmanager
 def episode(module: nn.Module, adapted: Sequence[Parameter] = ()) -> Iterator[None]:
-    """Evaluation mode, gradients for `adapted` alone, also under no_grad and inference_mode."""
-    with _LOCKS.setdefault(module, RLock()), torch.inference_mode(False), torch.enable_grad():
-        snapshot = Snapshot(module, adapted)
-        try:
-            module.eval()
-            wanted = {id(p) for p in adapted}
-            for parameter in module.parameters():
-                parameter.requires_grad = id(parameter) in wanted
-            yield
-        finally:
-            run_to_end(snapshot.restore)
+    """Evaluation mode, and gradients for `adapted` alone."""
+    with undoing(Snapshot(module, adapted).restore):
+        module.eval()
+        wanted = {id(p) for p in adapted}
+        for parameter in module.parameters():
+            parameter.requires_grad = id(parameter) in wanted
+        yield
+
+
+def _renew_in_child() -> None:
+    """A lock held by a thread that did not survive the fork would never be released."""
+    _LOCKS.clear()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # nor did the threads that torch computes with
+    undo_for_lost_threads()
+    torch.set_num_threads(threads)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_in_child)

@@ -1,7 +1,6 @@
 """The exact gradient over all views, with the memory of all of them or of one chunk."""
 
 from collections.abc import Callable, Sequence
-from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -25,12 +24,10 @@ class ViewGradient:
         self.views = views
         self._forward = forward
         self._chunks = views.split(micro_batch or len(views))
-        began = perf_counter()
         if len(self._chunks) == 1:
             self.logits = self._with_graph(views)
         else:
             self.logits = forward_in_chunks(forward, views, micro_batch).requires_grad_()
-        self.seconds = perf_counter() - began
 
     def of(self, loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor | None]:
         """d loss / d parameters; None for a parameter that the logits do not depend on."""
@@ -76,4 +73,4 @@ def forward_in_chunks(forward: Forward, views: Tensor, micro_batch: int | None) 
 def all_finite(tensors: Sequence[Tensor | None]) -> bool:
     """Whether every value is a number; a missing tensor is no objection."""
     ends = [end for tensor in tensors if tensor is not None for end in tensor.detach().aminmax()]
-    return bool(torch.stack(ends).isfinite().all())
+    return not ends or bool(torch.stack(ends).isfinite().all())

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Any, Literal, TypeVar
 
 Value = TypeVar("Value")
-Stage = Literal["views", "predict"]  # the rest of the time is the model's: forward, backward, update
+Stage = Literal["source", "views", "predict"]  # the rest of the time is forward, backward and update
 
 
 @dataclass(frozen=True)
@@ -15,30 +15,35 @@ class Cost:
     """Seconds of one method at one point."""
 
     total: float
+    source: float  # predicting before adaptation
     views: float
-    predict: float
+    predict: float  # predicting after it
 
     @property
     def model(self) -> float:
-        return self.total - self.views - self.predict
+        return self.total - self.source - self.views - self.predict
 
 
 class Ledger:
-    """Shared by methods that look at the same point; what one did is charged to all that use it."""
+    """Shared by methods that look at the same point.
+
+    A method is charged for all that it would have done alone, and for each piece of it once.
+    """
 
     def __init__(self) -> None:
         self._done: dict[Hashable, tuple[Any, float]] = {}
-        self._stages: dict[str, float] = {}
-        self._borrowed, self._began = 0.0, perf_counter()
+        self.open()
 
     def open(self) -> None:
-        """A new method begins."""
-        self._stages, self._borrowed, self._began = {}, 0.0, perf_counter()
+        """Begin the account of a new method."""
+        self._stages: dict[str, float] = {}
+        self._charged: set[Hashable] = set()
+        self._borrowed, self._began = 0.0, perf_counter()
 
     def close(self) -> Cost:
         """What the method cost, as if it had done everything itself."""
         total = perf_counter() - self._began + self._borrowed
-        return Cost(total, self._stages.get("views", 0.0), self._stages.get("predict", 0.0))
+        return Cost(total, *(self._stages.get(stage, 0.0) for stage in ("source", "views", "predict")))
 
     @contextmanager
     def stage(self, name: Stage) -> Iterator[None]:
@@ -49,22 +54,19 @@ class Ledger:
             self._charge(name, perf_counter() - began)
 
     def once(self, key: Hashable, compute: Callable[[], Value], stage: Stage | None = None) -> Value:
-        """The value of that key: computed, or kept from a method before."""
-        if key in self._done:
-            value, seconds = self._done[key]
-            self._borrowed += seconds
-        else:
+        """The value of that key: computed, or kept from before."""
+        is_kept = key in self._done
+        if not is_kept:
             began = perf_counter()
             value = compute()
-            seconds = perf_counter() - began
-            self.keep(key, value, seconds)
-        if stage is not None:
-            self._charge(stage, seconds)
+            self._done[key] = value, perf_counter() - began
+        value, seconds = self._done[key]
+        if key not in self._charged:
+            self._charged.add(key)
+            self._borrowed += seconds if is_kept else 0.0
+            if stage is not None:
+                self._charge(stage, seconds)
         return value
-
-    def keep(self, key: Hashable, value: Any, seconds: float) -> None:
-        """For methods that follow: a value that fell out of other work, and what it took."""
-        self._done[key] = value, seconds
 
     def _charge(self, stage: Stage, seconds: float) -> None:
         self._stages[stage] = self._stages.get(stage, 0.0) + seconds

@@ -1,8 +1,11 @@
 """What all methods share: points in, predictions out, the model unchanged."""
 
+import inspect
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Generic, overload
 
 import numpy as np
@@ -11,36 +14,46 @@ from torch import Tensor
 
 from memo_tta.errors import InputError
 from memo_tta.image import ImageLike
-from memo_tta.methods.episode import episode
+from memo_tta.methods.episode import episode, exclusively
 from memo_tta.methods.ledger import Ledger
-from memo_tta.methods.options import AnyOptions, build_options
-from memo_tta.methods.prediction import Prediction
+from memo_tta.methods.options import AnyOptions, build_options, declarations, layered
+from memo_tta.methods.prediction import Explanation, Prediction, Status
 from memo_tta.models.classifier import Classifier, Point
 from memo_tta.seeding import SampleId, content_id, sample_rng
 
 
-@dataclass
+@dataclass(frozen=True)
 class Batch:
     """The points that a method takes at once; most methods take one."""
 
     points: list[Point]
     rngs: list[np.random.Generator]
     ledger: Ledger
+    explain: bool = False  # whether outcomes should tell what the model said of the views
 
     @property
     def x(self) -> Tensor:
-        with torch.inference_mode(False):  # a tensor made under inference_mode cannot have a gradient
-            return torch.stack([point.x for point in self.points])
+        return torch.stack([point.x for point in self.points])
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Views that a method looked at, with the model's logits (views, classes) before and after adapting."""
+
+    views: Tensor
+    before: Tensor
+    after: Tensor
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What a method found for one point; logits of None leave the source prediction standing."""
 
-    logits: Tensor | None
-    adapted: bool = False
+    status: Status
+    logits: Tensor | None = None
     reason: str | None = None
     marginal_entropy: float | None = None
+    seen: Seen | None = None
 
 
 class Method(ABC, Generic[AnyOptions]):
@@ -48,11 +61,29 @@ class Method(ABC, Generic[AnyOptions]):
 
     options_type: Any  # the dataclass of its options
     from_settings: ClassVar[frozenset[str]] = frozenset()  # options that default to the classifier's
+    needs_gradients: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **_: Any) -> None:
+        """Show the options in help() as they are declared."""
+        if "options_type" in vars(cls):
+            known = declarations(cls.options_type).values()
+            keywords = [
+                inspect.Parameter(o.name, inspect.Parameter.KEYWORD_ONLY, default=o.default) for o in known
+            ]
+            classifier = inspect.Parameter("classifier", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            cls.__signature__ = inspect.Signature([classifier, *keywords])
+            lines = [f"    {o.name} ({o.shown_values}): {o.meaning}" for o in known]
+            cls.__doc__ = "\n".join([inspect.getdoc(cls) or "", "", "Options:", *lines])
 
     def __init__(self, classifier: Classifier, **options: Any):
-        settings = {name: value for name, value in classifier.settings.items() if name in self.from_settings}
         self.classifier = classifier
-        self.options: AnyOptions = build_options(self.options_type, {**settings, **options})
+        self.options: AnyOptions = self.resolve(classifier.settings, options)
+
+    @classmethod
+    def resolve(cls, settings: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+        """The options that hold: those given, else the model's settings, else the defaults."""
+        own = {name: value for name, value in settings.items() if name in cls.from_settings}
+        return build_options(cls.options_type, layered(cls.options_type, own, options))
 
     @property
     def points(self) -> int:
@@ -101,8 +132,23 @@ class Method(ABC, Generic[AnyOptions]):
         self, points: list[Point], ids: Sequence[SampleId | None], ledger: Ledger
     ) -> list[Prediction]:
         """Predict the points that the method takes at once, with what other methods did for them."""
-        batch = self._batch(points, ids, ledger)
-        return self._predictions(batch, self.run(batch))
+        return [answer.prediction for answer in self._answers(Batch(points, self._rngs(points, ids), ledger))]
+
+    def explain(
+        self,
+        image: ImageLike | Tensor | Point,
+        *,
+        sample_id: SampleId | None = None,
+        ledger: Ledger | None = None,
+    ) -> Explanation:
+        """Predict one image, and list the views that decided with the model's answers to them.
+
+        A method that looks at no views lists none, and so does one whose gate closed before the first view.
+        """
+        points = [self.classifier.point(image)]
+        batch = Batch(points, self._rngs(points, [sample_id]), ledger or Ledger(), explain=True)
+        (answer,) = self._answers(batch)
+        return answer
 
     def __call__(self, x: Tensor) -> Tensor:
         """Logits [N, K] of normalised inputs [N, ...], without gradient, on their device."""
@@ -111,25 +157,32 @@ class Method(ABC, Generic[AnyOptions]):
         rows: list[Tensor] = []
         for part in x.split(self.points):
             points = [self.classifier.tensor_point(one) for one in part]
-            batch = self._batch(points, [None] * len(part), Ledger())
-            rows += [logits for logits, _ in self._settled(batch, self.run(batch))]
+            batch = Batch(points, self._rngs(points, [None] * len(part)), Ledger())
+            rows += exclusively(self.classifier.module, partial(self._logits, batch))
         return torch.stack(rows).to(x.device)
 
     def source_logits(self, batch: Batch) -> Tensor:
-        """The module's own logits [n, K], as it came, computed once per batch."""
+        """The module's own logits [n, K], computed once per batch; call it before weights are changed."""
 
         def compute() -> Tensor:
             with episode(self.classifier.module), torch.no_grad():
                 return self.classifier(batch.x)
 
-        return batch.ledger.once("source", compute, "predict")
+        return batch.ledger.once("source", compute, "source")
 
-    def _batch(self, points: list[Point], ids: Sequence[SampleId | None], ledger: Ledger) -> Batch:
-        rngs = [
+    def _rngs(self, points: list[Point], ids: Sequence[SampleId | None]) -> list[np.random.Generator]:
+        return [
             sample_rng(self.options.seed, _content(point) if sample_id is None else sample_id)
             for point, sample_id in zip(points, ids, strict=True)
         ]
-        return Batch(points, rngs, ledger)
+
+    def _answers(self, batch: Batch, run: Callable[[], list[Outcome]] | None = None) -> list[Explanation]:
+        """Predictions of the batch, from `run` instead of the method's own if given."""
+        run = run or (lambda: self.run(batch))
+        return exclusively(self.classifier.module, lambda: list(self._explained(batch, run())))
+
+    def _logits(self, batch: Batch) -> list[Tensor]:
+        return [logits for logits, _ in self._settled(batch, self.run(batch))]
 
     def _settled(self, batch: Batch, outcomes: list[Outcome]) -> Iterator[tuple[Tensor, Outcome]]:
         """Logits per point: the method's if it has finite ones, else the source's and why."""
@@ -138,24 +191,29 @@ class Method(ABC, Generic[AnyOptions]):
                 yield outcome.logits.detach(), outcome
                 continue
             source = self.source_logits(batch)[index]
-            reason = outcome.reason or "the adapted model's logits are not finite"
+            status, reason = outcome.status, outcome.reason
             if not _is_answer(source):
-                reason = "the model's own logits for this input are not finite"
-            yield source, Outcome(None, False, reason, outcome.marginal_entropy)
+                status, reason = Status.NOT_FINITE, "the model's own logits for this input are not finite"
+            elif outcome.logits is not None:
+                status, reason = Status.NOT_FINITE, "the adapted model's logits are not finite"
+            yield source, Outcome(status, None, reason, outcome.marginal_entropy, outcome.seen)
 
-    def _predictions(self, batch: Batch, outcomes: list[Outcome]) -> list[Prediction]:
-        labels, source = self.classifier.labels, self.source_logits(batch).cpu()
-        return [
-            Prediction(
-                logits.cpu(),
-                labels,
-                outcome.adapted,
-                outcome.reason,
-                outcome.marginal_entropy,
-                before=Prediction(before, labels, reason="before adaptation"),
+    def _explained(self, batch: Batch, outcomes: list[Outcome]) -> Iterator[Explanation]:
+        labels, sources = self.classifier.labels, self.source_logits(batch).cpu()
+        for (logits, outcome), source in zip(self._settled(batch, outcomes), sources, strict=True):
+            before = Prediction(source, labels, reason="before adaptation")
+            marginal = outcome.marginal_entropy
+            if marginal is not None and not math.isfinite(marginal):
+                marginal = None
+            prediction = Prediction(logits.cpu(), labels, outcome.status, outcome.reason, marginal, before)
+            if outcome.seen is None:
+                yield Explanation(prediction, batch.x[:0], [], [])
+                continue
+            answers = (
+                [Prediction(row.cpu(), labels) for row in rows]
+                for rows in (outcome.seen.before, outcome.seen.after)
             )
-            for (logits, outcome), before in zip(self._settled(batch, outcomes), source, strict=True)
-        ]
+            yield Explanation(prediction, outcome.seen.views, *answers)
 
 
 def _is_answer(logits: Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 
 import torch
@@ -10,16 +11,32 @@ from torch import Tensor
 from memo_tta.objectives import entropy, log_probabilities
 
 
+class Status(StrEnum):
+    """How an answer came about, for programs; `reason` says it in words."""
+
+    SOURCE = "source"  # the model as it is, which is what was asked for
+    ADAPTED = "adapted"
+    AVERAGED = "averaged"  # over the views, nothing adapted
+    GATED = "gated"  # the source's answer: a gate saw no need for more
+    NOT_FINITE = "not_finite"  # the source's answer: a loss, gradient or logit was not finite
+    NO_LAYER = "no_layer"  # the source's answer: there is no batch norm to mix
+    DEADLINE = "deadline"  # the source's answer: the time was up
+
+
 @dataclass(frozen=True, eq=False)
 class Prediction:
     """The answer, how it came about, and the model's answer before adaptation as `source`."""
 
     logits: Tensor  # (K,), on the CPU
     labels: Sequence[str] | None = None
-    adapted: bool = False
+    status: Status = Status.SOURCE
     reason: str | None = None  # why nothing was adapted
     marginal_entropy: float | None = None  # of the views, before the first step
     before: "Prediction | None" = None
+
+    @property
+    def adapted(self) -> bool:
+        return self.status is Status.ADAPTED
 
     @property
     def source(self) -> "Prediction":
@@ -69,4 +86,14 @@ class Prediction:
 
     def __repr__(self) -> str:
         change = f", before {self.source.label!r} {self.source.score:.3f}" if self.before else ""
-        return f"Prediction({self.label!r}, score {self.score:.3f}, adapted {self.adapted}{change})"
+        return f"Prediction({self.label!r}, score {self.score:.3f}, {self.status}{change})"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A prediction, and what the model says of each view before and after adapting to all of them."""
+
+    prediction: Prediction
+    views: Tensor  # as the module takes them, [B, ...]
+    before: list[Prediction]
+    after: list[Prediction]

@@ -6,12 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from memo_tta.methods.continual import Carried
+from memo_tta.methods.bn import BatchNormOptions
 from memo_tta.methods.episode import episode
 from memo_tta.methods.gradient import NOT_FINITE, ViewGradient
+from memo_tta.methods.memory import Carried, Forgetful
 from memo_tta.methods.method import Batch, Method, Outcome
-from memo_tta.methods.options import UpdateOptions, check_count
+from memo_tta.methods.options import Flag, option, with_default
 from memo_tta.methods.parameters import ParameterChoice, choose_parameters
+from memo_tta.methods.prediction import Status
+from memo_tta.methods.update import UpdateOptions
 from memo_tta.models.batchnorm import mixed_statistics
 from memo_tta.models.classifier import Classifier
 from memo_tta.objectives import conditional_entropy
@@ -21,15 +24,11 @@ from memo_tta.objectives import conditional_entropy
 class TentOptions(UpdateOptions):
     """Tent's published settings; prior strength 0 normalises by the test batch alone."""
 
-    momentum: float = 0.9
-    params: ParameterChoice = "norm"
-    prior_strength: float | None = 0
-    batch_size: int = 64
-    online: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("batch_size", self.batch_size)
+    momentum: float = with_default(UpdateOptions, "momentum", 0.9)
+    params: ParameterChoice = with_default(UpdateOptions, "params", "norm")
+    prior_strength: float | None = with_default(UpdateOptions, "prior_strength", 0)
+    batch_size: int = with_default(BatchNormOptions, "batch_size", 64)
+    online: bool = option(True, Flag(), "whether weights and moments live on from batch to batch")
 
 
 class Tent(Method[TentOptions]):
@@ -40,11 +39,13 @@ class Tent(Method[TentOptions]):
     """
 
     options_type = TentOptions
+    needs_gradients = True
 
     def __init__(self, classifier: Classifier, **options: Any):
         super().__init__(classifier, **options)
         self._parameters = choose_parameters(classifier.module, self.options.params)
-        self.reset()
+        rule = self.options.update_rule
+        self._memory = Carried(rule, self._parameters, carry_rule=True) if self.online else Forgetful(rule)
 
     @property
     def points(self) -> int:
@@ -55,17 +56,16 @@ class Tent(Method[TentOptions]):
         return self.options.online
 
     def reset(self) -> None:
-        self._rule = self.options.update_rule()
-        self._carried = Carried(self._parameters)
+        self._memory.forget()
 
     def run(self, batch: Batch) -> list[Outcome]:
-        module, x, rule = self.classifier.module, batch.x, self._rule.copy()
-        refused = [Outcome(None, reason=NOT_FINITE)] * len(batch.points)
+        module, x = self.classifier.module, batch.x
+        refused = [Outcome(Status.NOT_FINITE, reason=NOT_FINITE)] * len(batch.points)
         with (
             episode(module, self._parameters),
             mixed_statistics(module, self.options.prior_strength, len(batch.points)),
         ):
-            self._carried.put()
+            rule = self._memory.recall()
             rows: list[Tensor] = []
             for _ in range(self.options.steps):
                 gradient = ViewGradient(self.classifier, x, micro_batch=None)
@@ -74,10 +74,10 @@ class Tent(Method[TentOptions]):
                 rows = list(gradient.logits.detach())
             if not self.online:
                 with torch.no_grad():
-                    return [Outcome(row, adapted=True) for row in self.classifier(x)]
-            kept = self._carried.taken()
-        if kept is None:
-            return refused
-        self._rule = rule
-        self._carried.keep(kept)
-        return [Outcome(row, adapted=True) for row in rows]
+                    rows = list(self.classifier(x))
+            lasting = self._memory.take(rule)
+        if self.online:
+            if lasting is None:
+                return refused
+            self._memory.keep(lasting)
+        return [Outcome(Status.ADAPTED, row) for row in rows]

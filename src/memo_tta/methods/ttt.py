@@ -1,6 +1,6 @@
 """Test-time training (Sun et al., 2020): adapt on telling how far copies of the point were turned."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -9,10 +9,13 @@ import torch.nn.functional as F
 from memo_tta.errors import ConfigError
 from memo_tta.methods.episode import episode
 from memo_tta.methods.gradient import NOT_FINITE, ViewGradient
-from memo_tta.methods.method import Batch, Outcome
-from memo_tta.methods.options import UpdateOptions
+from memo_tta.methods.method import Batch, Outcome, Seen
+from memo_tta.methods.options import with_default
 from memo_tta.methods.parameters import choose_parameters
-from memo_tta.methods.viewing import DrawViews, ViewMethod, ViewOptions
+from memo_tta.methods.prediction import Status
+from memo_tta.methods.update import UpdateOptions
+from memo_tta.methods.view_method import ViewMethod
+from memo_tta.methods.view_source import ViewOptions, Views
 from memo_tta.models.batchnorm import mixed_statistics
 from memo_tta.models.classifier import Classifier
 from memo_tta.models.rotation import TURNS, turn
@@ -23,16 +26,17 @@ from memo_tta.views import Augmentation
 class TTTOptions(UpdateOptions, ViewOptions):
     """Cropped and mirrored copies; the main head is untouched, as the rotation loss does not reach it."""
 
-    lr: float = 0.001
-    prior_strength: float | None = None
-    n_views: int = 32
-    augment: str | Augmentation = "standard"
+    lr: float = with_default(UpdateOptions, "lr", 0.001)
+    prior_strength: float | None = with_default(UpdateOptions, "prior_strength", None)
+    n_views: int = with_default(ViewOptions, "n_views", 32)
+    augment: str | Augmentation = with_default(ViewOptions, "augment", "standard")
 
 
 class TTT(ViewMethod[TTTOptions]):
     """Needs a module with a second head, `rotation_logits(x)`, trained jointly with the first."""
 
     options_type = TTTOptions
+    needs_gradients = True
 
     def __init__(self, classifier: Classifier, **options: Any):
         super().__init__(classifier, **options)
@@ -45,16 +49,26 @@ class TTT(ViewMethod[TTTOptions]):
         self._rotation_logits = lambda x: rotation_logits(classifier.place(x))
         self._parameters = choose_parameters(classifier.module, self.options.params)
 
-    def run_point(self, batch: Batch, draw: DrawViews) -> Outcome:
-        module, rule = self.classifier.module, self.options.update_rule()
-        with episode(module, self._parameters), mixed_statistics(module, self.options.prior_strength):
-            for _ in range(self.options.steps):
-                views = draw()
-                turns = torch.from_numpy(batch.rngs[0].integers(TURNS, size=len(views)))
-                turned = turn(views, turns)
-                gradient = ViewGradient(self._rotation_logits, turned, self.options.micro_batch)
+    def run_point(self, batch: Batch, views: Views) -> Outcome:
+        options, module, seen = self.options, self.classifier.module, None
+        rule = options.update_rule()
+        with (
+            episode(module, self._parameters),
+            self.computing(),
+            mixed_statistics(module, options.prior_strength),
+        ):
+            for _ in range(options.steps):
+                drawn = views.draw()
+                if batch.explain:
+                    before = self.view_logits(drawn)
+                    seen = Seen(drawn, before, before)
+                turns = torch.from_numpy(batch.rngs[0].integers(TURNS, size=len(drawn)))
+                gradient = ViewGradient(self._rotation_logits, turn(drawn, turns), options.micro_batch)
                 loss = F.cross_entropy(gradient.logits, turns.to(gradient.logits.device))
                 if not gradient.descend(loss, self._parameters, rule):
-                    return Outcome(None, reason=NOT_FINITE)
-            with torch.no_grad():
-                return Outcome(self.classifier(batch.x)[0], adapted=True)
+                    return Outcome(Status.NOT_FINITE, reason=NOT_FINITE)
+            with batch.ledger.stage("predict"), torch.no_grad():
+                logits = self.classifier(batch.x)[0]
+            if seen is not None:
+                seen = replace(seen, after=self.view_logits(seen.views))
+        return Outcome(Status.ADAPTED, logits, seen=seen)

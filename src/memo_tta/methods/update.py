@@ -1,4 +1,4 @@
-"""Update rules G(θ, η, gradient), written out for tensors that are updated in place.
+"""Update rules G(θ, η, gradient) and their options, written out for tensors that are updated in place.
 
 They follow torch.optim's SGD, Adam and AdamW. A rule object holds the moments of one run of steps;
 a new point gets a new one.
@@ -6,10 +6,14 @@ a new point gets a new one.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from memo_tta.methods.bn import BatchNormOptions
+from memo_tta.methods.options import Described, Number, OneOf, Options, option, with_default
+from memo_tta.methods.parameters import ParameterChoice
 from memo_tta.registry import Registry
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
@@ -76,3 +80,32 @@ class AdamW(Adam):
 
 
 UPDATE_RULES = Registry[type[UpdateRule]]("optimizer", {"sgd": SGD, "adam": Adam, "adamw": AdamW})
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateOptions(Options):
+    """How weights are adapted: the update rule, how often, to which parameters, with which statistics."""
+
+    optimizer: str = option("sgd", OneOf("optimizer", UPDATE_RULES), "the update rule")
+    lr: float = option(2.5e-4, Number("(0, inf)"), "learning rate of the update rule")
+    momentum: float = option(0.0, Number("[0, 1)"), "momentum of SGD", needs=("optimizer", "sgd"))
+    weight_decay: float = option(0.0, Number("[0, inf)"), "weight decay of the update rule")
+    steps: int = option(
+        1,
+        Number("[1, inf)", whole=True, instead="mt.method('tta', classifier) averages views without a step"),
+        "gradient steps; each sees new views, where there are views",
+    )
+    params: ParameterChoice = option(
+        "all",
+        Described(
+            "'all', 'norm', 'head', a regular expression or a predicate",
+            lambda value: isinstance(value, str) or callable(value),
+        ),
+        "which parameters are adapted; a regular expression is searched in their names, a predicate takes "
+        "(name, parameter)",
+    )
+    prior_strength: float | None = with_default(BatchNormOptions, "prior_strength", 16)
+
+    def update_rule(self) -> UpdateRule:
+        """A new rule, without moments."""
+        return UPDATE_RULES[self.optimizer](self.lr, self.momentum, self.weight_decay)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from memo_tta.interrupts import run_to_end
+from memo_tta.interrupts import undoing
 
 STATISTICS = ("running_mean", "running_var")
 
@@ -47,7 +47,6 @@ class MixedStatistics:
         self._running: dict[nn.Module, list[Any]] = {
             layer: [layer._buffers[name] for name in STATISTICS] for layer in layers
         }
-        self._hooks: list[Any] = []
 
     @property
     def mixes_nothing(self) -> bool:
@@ -55,18 +54,19 @@ class MixedStatistics:
 
     def attach(self) -> None:
         for layer in self._running:
-            self._hooks.append(layer.register_forward_pre_hook(self._mix))
+            layer.register_forward_pre_hook(self._mix)
 
     def detach(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
         for layer, running in self._running.items():
+            hooks = layer._forward_pre_hooks
+            for key in [key for key, hook in hooks.items() if hook == self._mix]:
+                hooks.pop(key, None)
             layer._buffers.update(zip(STATISTICS, running, strict=True))
 
     def fix(self, forward: Callable[[], object]) -> None:
         """Take the statistics of this forward and keep them for all that follow, until `release`."""
         self.release()
-        if self._hooks:
+        if self._running:
             with torch.no_grad():
                 forward()
         self._fixed = True
@@ -96,8 +96,6 @@ def mixed_statistics(
     """Mix for as long as the block lasts; a prior strength of None mixes nothing."""
     layers = [] if prior_strength is None else statistics_layers(module)
     mixing = MixedStatistics(layers, prior_strength or 0.0, points)
-    try:
+    with undoing(mixing.detach):
         mixing.attach()
         yield mixing
-    finally:
-        run_to_end(mixing.detach)

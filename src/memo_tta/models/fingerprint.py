@@ -2,6 +2,7 @@
 
 import hashlib
 
+import torch
 from torch import nn
 
 
@@ -10,5 +11,6 @@ def fingerprint(module: nn.Module) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in module.state_dict().items():
         digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(-1).numpy().tobytes())
+        # As bytes: numpy has no bfloat16.
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from PIL import Image
 
@@ -9,7 +10,7 @@ from memo_tta.data.dataset import Dataset
 from memo_tta.errors import ConfigError, MemoError
 from memo_tta.evaluation.analysis import Block, Telling, telling_points
 from memo_tta.evaluation.job import Job, Replica
-from memo_tta.methods import METHODS, Memo
+from memo_tta.methods import METHODS, Method
 from memo_tta.models.classifier import Classifier
 from memo_tta.report.html import Figure
 from memo_tta.report.panel import view_panel
@@ -59,7 +60,6 @@ def _figure(replica: Replica, dataset: str, verdict: str, point: Telling) -> Fig
     classifier, data = _part(replica, dataset, point)
     options = {"seed": replica.job.seed, **replica.job.options.get("memo", {})}
     robust = METHODS["memo"](classifier, **options)
-    assert isinstance(robust, Memo)
     truth = classifier.labels[point.label] if classifier.labels else str(point.label)
     where = f"{point.shift.corruption} at level {point.shift.severity}, " if point.shift.corruption else ""
     caption = (
@@ -76,7 +76,7 @@ def _part(replica: Replica, dataset: str, point: Telling) -> tuple[Classifier, D
     raise ConfigError(f"{dataset}: is no longer the data of the run")
 
 
-def explained(robust: Memo, data: Dataset, place: int, truth: str) -> Image.Image:
+def explained(robust: Method[Any], data: Dataset, place: int, truth: str) -> Image.Image:
     """A point and some of its views, with the answers to them before and after adapting."""
     sample = data[place]
     seen = robust.explain(sample.image, sample_id=sample.id)

@@ -23,8 +23,12 @@ KINDS = {
     "entropy_after": "float64",
     "marginal_entropy": "float64",
     "adapted": "bool",
+    "status": "string",
     "reason": "string",
     "seconds": "float64",
+    "views_seconds": "float64",
+    "model_seconds": "float64",
+    "predict_seconds": "float64",
 }
 ROWS_AT_ONCE = 50_000
 

@@ -11,23 +11,25 @@ LEGEND = "The paper's figure stands in brackets: ✓ within the 95 % interval of
 MARKS = {True: " ✓", False: " ✗", None: ""}
 
 
-def run_markdown(run: Run, command: str | None = None) -> str:
+def run_markdown(run: Run, command: str | None = None, with_seconds: bool = True) -> str:
     """All blocks of a run; `command` is what to show for the one that made it."""
     command = command or run.command
     parts = [f"```sh\n{command}\n```", *(note.replace(run.command, command) for note in run.notes)]
     for block, rows in run.tables:
         paper = beside_paper(run, block, rows)
-        parts += [f"**{run.name(block)}**: {written.extent(block)}.", "\n".join(_methods(rows, paper))]
+        table = "\n".join(_methods(rows, paper, with_seconds))
+        parts += [f"**{run.name(block)}**: {written.extent(block)}.", table]
         parts += [LEGEND] if paper else []
         if len(block.parts) > 1:
             parts.append("\n".join(_shifts(run, block)))
     return "\n\n".join(parts) + "\n"
 
 
-def _methods(rows: Sequence[Row], paper: Sequence[Beside]) -> Iterator[str]:
+def _methods(rows: Sequence[Row], paper: Sequence[Beside], with_seconds: bool) -> Iterator[str]:
     theirs = {beside.row.method: beside for beside in paper}
-    yield "| method | error % | 95 % | to source | 95 % | helped / hurt | s/point |"
-    yield "|---|---|---|---|---|---|---|"
+    heads = ["method", "error %", "95 %", "to source", "95 %", "helped / hurt", *["s/point"] * with_seconds]
+    yield _line(heads)
+    yield "|---" * len(heads) + "|"
     for row in rows:
         beside, change = theirs.get(row.method), row.to_source
         error = written.percent(row.error)
@@ -40,7 +42,7 @@ def _methods(rows: Sequence[Row], paper: Sequence[Beside]) -> Iterator[str]:
         cells += (
             ["", ""] if change is None else [written.change_span(change), f"{change.helped} / {change.hurt}"]
         )
-        yield _line([*cells, written.seconds(row.seconds)])
+        yield _line([*cells, *[written.seconds(row.seconds)] * with_seconds])
 
 
 def _shifts(run: Run, block: Block) -> Iterator[str]:

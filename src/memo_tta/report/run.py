@@ -3,20 +3,19 @@
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from memo_tta.data.catalog import CATALOG
-from memo_tta.errors import DataError
+from memo_tta.errors import DataError, MemoError
 from memo_tta.evaluation.analysis import Block, Row, collect, rows
 from memo_tta.evaluation.job import Job
 from memo_tta.evaluation.runner import SetAside, Skipped
 from memo_tta.evaluation.store import reading
 from memo_tta.methods import METHODS
-from memo_tta.methods.presets import expanded
 from memo_tta.models.zoo import ZOO
 
 # Strings that read back as themselves after --option NAME=.
@@ -73,23 +72,24 @@ class Run:
 
     def n_views(self, method: str) -> int | None:
         """How many views the method looked at; None if it takes none, or the model's file decides."""
-        chosen = {**self._usual_options(method), **(self.job.options.get(method, {}) if self.job else {})}
-        return chosen.get("n_views")
+        given = self.job.options.get(method, {}) if self.job else {}
+        return given.get("n_views") or self._resolved(method, given).get("n_views")
 
     def unusual_options(self, method: str) -> dict[str, Any]:
         """What the user set otherwise than model and method have it."""
         chosen = self.job.options.get(method, {}) if self.job else {}
-        usual = self._usual_options(method)
+        usual = self._resolved(method, {})
         return {name: value for name, value in chosen.items() if name not in usual or usual[name] != value}
 
-    def _usual_options(self, method: str) -> dict[str, Any]:
-        """Empty where they are not known here: a file of the user's may set others."""
+    def _resolved(self, method: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The method's options; empty where they are not known here: a file of the user's may set others."""
         if self.job is None or method not in METHODS or ".py:" in self.job.model:
             return {}
-        entry = METHODS[method]
         settings = ZOO[self.job.model].settings if self.job.model in ZOO else {}
-        own = {name: value for name, value in settings.items() if name in entry.method.from_settings}
-        return {**vars(entry.options), **own, **expanded(entry.preset)}
+        try:
+            return vars(METHODS[method].resolve(settings, given))
+        except MemoError:  # options of another version
+            return {}
 
     @property
     def command(self) -> str:

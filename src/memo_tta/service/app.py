@@ -16,7 +16,7 @@ from memo_tta.service.desk import ClientLeft, Desk
 from memo_tta.service.gate import Front, Gate
 from memo_tta.service.page import STATIC, page_routes
 from memo_tta.service.refusals import Refused
-from memo_tta.service.schemas import ModelResponse, PredictResponse, Status
+from memo_tta.service.schemas import Health, ModelResponse, PredictResponse
 from memo_tta.service.served import Served
 
 
@@ -61,11 +61,11 @@ def _add_routes(app: FastAPI, desk: Desk) -> None:
     async def model() -> Any:
         return desk.model()
 
-    @app.get("/healthz", response_model=Status, tags=["operation"], summary="The process runs")
+    @app.get("/healthz", response_model=Health, tags=["operation"], summary="The process runs")
     async def healthz() -> Any:
         return {"status": "ok"}
 
-    @app.get("/readyz", response_model=Status, tags=["operation"], summary="Every replica is warm")
+    @app.get("/readyz", response_model=Health, tags=["operation"], summary="Every replica is warm")
     async def readyz() -> Any:
         if not desk.pool.is_ready:
             raise Refused("stopping" if desk.pool.closing else "starting", headers={"Retry-After": "1"})

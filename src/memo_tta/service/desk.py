@@ -153,6 +153,7 @@ def _response(ask: Ask, answer: Answer, top_k: int) -> dict[str, Any]:
         **_summary(prediction, top_k),
         "source": _summary(prediction.source, top_k),
         "adapted": prediction.adapted,
+        "status": prediction.status,
         "reason": prediction.reason,
         "marginal_entropy": prediction.marginal_entropy,
         "method": ask.method,

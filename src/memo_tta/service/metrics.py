@@ -23,7 +23,7 @@ class Metrics:
             "memo_stage_seconds", "Duration of each stage", ["stage"], registry=registry, buckets=SECONDS
         )
         self._predictions = Counter(
-            "memo_predictions", "Predictions by method and outcome", ["method", "outcome"], registry=registry
+            "memo_predictions", "Predictions by method and status", ["method", "status"], registry=registry
         )
         self._entropy = Histogram(
             "memo_entropy_nats", "Entropy of the predictions", ["when"], registry=registry, buckets=NATS
@@ -44,7 +44,7 @@ class Metrics:
         self._seconds.labels(name).observe(seconds)
 
     def predicted(self, method: str, prediction: Prediction, seconds: dict[str, float]) -> None:
-        self._predictions.labels(method, outcome(prediction)).inc()
+        self._predictions.labels(method, str(prediction.status)).inc()
         self._entropy.labels("before").observe(prediction.source.entropy)
         self._entropy.labels("after").observe(prediction.entropy)
         for stage, duration in seconds.items():
@@ -58,11 +58,3 @@ class Metrics:
 
     def text(self) -> bytes:
         return generate_latest(self._registry)
-
-
-def outcome(prediction: Prediction) -> str:
-    """Adapted, skipped (the method saw no need), deadline, or fell_back (something was not finite)."""
-    if prediction.adapted:
-        return "adapted"
-    reason = prediction.reason or ""
-    return "deadline" if reason == "deadline" else "fell_back" if "not finite" in reason else "skipped"

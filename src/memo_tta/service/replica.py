@@ -13,17 +13,15 @@ from PIL import Image
 from memo_tta.data.corruptions import corrupt
 from memo_tta.errors import InputError
 from memo_tta.image import read_image
-from memo_tta.methods import Memo, Prediction
+from memo_tta.methods import Explanation, Prediction, Status
 from memo_tta.methods.ledger import Ledger
-from memo_tta.methods.memo import Explanation
 from memo_tta.models.classifier import Classifier, Point
 from memo_tta.models.fingerprint import fingerprint
 from memo_tta.seeding import content_id, sample_rng
 from memo_tta.service.deadline import Costs, TooLate, Watch
 from memo_tta.service.served import Served
 
-DEADLINE = "deadline"  # the reason of a prediction that had no time to adapt
-
+LATE = "there was no time to adapt before the deadline"
 THUMBNAIL = 64  # pixels a side, at most
 WARM_UP_VIEWS = 2  # of methods beside the default one
 
@@ -83,7 +81,7 @@ class Replica:
         return self._point(image, shift)[1].fitted
 
     def predict(self, ask: Ask, is_wanted: IsWanted = lambda: True) -> Answer:
-        """Adapt if the time is enough, else the source's prediction with `reason` "deadline"."""
+        """Adapt if the time is enough, else give the source's prediction with the status "deadline"."""
         began = perf_counter()
         classifier, point = self._point(ask.image, ask.shift)
         decoded, ledger = perf_counter(), Ledger()
@@ -96,8 +94,7 @@ class Replica:
             ledger.open()
             explanation = self._adapt(ask, classifier, point, ledger, prediction, is_wanted)
             cost = ledger.close()
-            after = max(0.0, cost.predict - seconds["source"])  # the ledger charges both predictions
-            seconds |= {"views": cost.views, "model": cost.model, "predict": after}
+            seconds |= {"views": cost.views, "model": cost.model, "predict": cost.predict}
         pictures = [data_url(picture) for picture in classifier.pictures(explanation.views)]
         return Answer(
             explanation.prediction, point.fitted, pictures, explanation.before, explanation.after, seconds
@@ -114,14 +111,14 @@ class Replica:
     ) -> Explanation:
         kind = ask.method, ask.options.get("n_views"), ask.explain
         nothing = point.x[None][:0]
-        late = Explanation(replace(source, reason=DEADLINE), nothing, [], [])
+        late = Explanation(replace(source, status=Status.DEADLINE, reason=LATE), nothing, [], [])
         began = perf_counter()
         if not self._costs.fits(kind, ask.until - began):
             return late
         method = self._served.build(ask.method, classifier, ask.options)
         try:
             with self._watch.over(ask.until, is_wanted):
-                if ask.explain and isinstance(method, Memo):
+                if ask.explain:
                     explanation = method.explain(point, ledger=ledger)
                 else:
                     (prediction,) = method.predict_points([point], [None], ledger)

@@ -4,11 +4,14 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 
+from memo_tta.methods import Status
+from memo_tta.methods.memo import MemoOptions
+from memo_tta.methods.options import Number, declarations
 from memo_tta.service.served import Served
 
 MAX_SEED = 2**53 - 1  # the largest that every JSON reader keeps
 MAX_TOP = 1000
-LEARNING_RATES = (1e-7, 1.0)
+MAX_LR = 1.0
 EXAMPLE_PNG = (  # eight by eight grey pixels
     "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAAEElEQVR42mNsYIAAJgaKGAAmCACQtTEKkQAAAABJRU5ErkJggg=="
 )
@@ -37,24 +40,14 @@ def options_model(served: Served) -> type[Options]:
             raise ValueError(f"expected one of {', '.join(methods)}")
         return name
 
-    least, most = LEARNING_RATES
     fields: dict[str, Any] = {
         "method": (
             Annotated[str, AfterValidator(known)],
             Field(settings.method, description="How to adapt.", json_schema_extra={"enum": [*methods]}),
         ),
-        "n_views": (
-            int | None,
-            Field(None, ge=1, le=settings.max_views, description="Views; by default the method's own."),
-        ),
-        "lr": (
-            float | None,
-            Field(None, ge=least, le=most, allow_inf_nan=False, description="Learning rate of the step."),
-        ),
-        "seed": (
-            int,
-            Field(0, ge=0, le=MAX_SEED, description="Of the views: the same seed, the same views."),
-        ),
+        "n_views": (int | None, _field(None, "n_views", settings.max_views)),
+        "lr": (float | None, _field(None, "lr", MAX_LR, allow_inf_nan=False)),
+        "seed": (int, _field(0, "seed", MAX_SEED)),
         "top_k": (int, Field(5, ge=1, le=MAX_TOP, description="Classes listed, if there are so many.")),
         "deadline_ms": (
             int,
@@ -63,15 +56,25 @@ def options_model(served: Served) -> type[Options]:
                 ge=1,
                 le=settings.deadline_ms,
                 description="Counts from the arrival of the whole request; without time to adapt, the answer "
-                'is the source\'s, with reason "deadline".',
+                'is the source\'s, with status "deadline".',
             ),
         ),
         "explain": (
             bool,
-            Field(False, description="Whether to list the views (of memo and its variants)."),
+            Field(False, description="Whether to list the views, of methods that look at views."),
         ),
     }
     return create_model("Options", __base__=Options, **fields)
+
+
+def _field(default: Any, name: str, most: float, **others: Any) -> Any:
+    """An option as the methods declare it, up to what a request may ask for."""
+    declared = declarations(MemoOptions)[name]
+    assert isinstance(declared.values, Number)
+    low = int(declared.values.low) if declared.values.whole else declared.values.low
+    least = {"ge" if declared.values.low_counts else "gt": low}
+    about = f"{declared.meaning[0].upper()}{declared.meaning[1:]}."
+    return Field(default, le=most, description=about, **least, **others)
 
 
 def body_model(options: type[Options]) -> type[Options]:
@@ -122,9 +125,8 @@ class Timings(BaseModel):
 class PredictResponse(Summary):
     source: Summary = Field(description="The same, before adaptation.")
     adapted: bool = Field(description="Whether the model was adapted.", examples=[True])
-    reason: str | None = Field(
-        description='If not, why: "deadline", or the method\'s own words.', examples=[None]
-    )
+    status: Status = Field(description="How the answer came about.", examples=["adapted"])
+    reason: str | None = Field(description="If it was not adapted, why, in words.", examples=[None])
     marginal_entropy: float | None = Field(
         description="Of the views' average prediction before the step, in nats.", examples=[1.12]
     )
@@ -135,7 +137,8 @@ class PredictResponse(Summary):
     seed: int = Field(description="Of the views.", examples=[0])
     timings: Timings
     views: list[View] | None = Field(
-        description="With explain: the views, none if it did not adapt.", examples=[None]
+        description="With explain: the views; none if a gate or the deadline came first.",
+        examples=[None],
     )
 
 
@@ -165,7 +168,7 @@ class ModelResponse(BaseModel):
     limits: Limits
 
 
-class Status(BaseModel):
+class Health(BaseModel):
     status: str = Field(examples=["ok"])
 
 

@@ -21,6 +21,11 @@ class Augmentation(Protocol):
     An image comes as uint8 (height, width, 3), resized and cropped to the classifier's size (or as
     loaded, if the augmentation has `whole_image = True`), and its views go out in 0..1. Any other
     input comes and goes as the tensor that the module takes.
+
+    An augmentation that can do more has more methods; all are optional:
+    - `normalised(image, n, rng, mean, std, device)`: the same views as the module takes them, made there;
+    - `preview(image, n, rng)`: n views that cost little, for gates that look at a few views first;
+    - `groups(n)`: how many of n views belong together, by name and in order.
     """
 
     def __call__(self, image: Any, n: int, rng: np.random.Generator, /) -> Tensor: ...

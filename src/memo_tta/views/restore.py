@@ -1,6 +1,6 @@
 """Views of restored versions of the image: a group of crops and flips for each version."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -61,8 +61,22 @@ class Restore:
                 views.append(view.flip(2) if is_mirrored else view)
         return torch.stack(views)
 
-    def plain(self, image: np.ndarray, n: int, rng: np.random.Generator) -> Tensor:
-        """n views of the image as it is."""
+    def normalised(
+        self,
+        image: np.ndarray,
+        n: int,
+        rng: np.random.Generator,
+        mean: Sequence[float],
+        std: Sequence[float],
+        device: torch.device | str = "cpu",
+    ) -> Tensor:
+        """The same views as a module takes them, made where it is."""
+        views = self(image, n, rng, device)
+        centre, spread = (views.new_tensor(values).view(3, 1, 1) for values in (mean, std))
+        return (views - centre) / spread
+
+    def preview(self, image: np.ndarray, n: int, rng: np.random.Generator) -> Tensor:
+        """n views of the image as it is: nothing is restored for one that may not need it."""
         return Restore(self._size, {"plain": 1})(image, n, rng)
 
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from memo_tta.data.corruptions import CORRUPTIONS, SEVERITIES
 from memo_tta.data.sample_images import load_sample
-from memo_tta.methods.memo_options import MemoOptions
+from memo_tta.methods.memo import MemoOptions
 from memo_tta.models.classifier import Classifier
 from memo_tta.service.desk import Desk
 from memo_tta.service.page.result import Result

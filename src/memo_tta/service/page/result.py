@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memo_tta.methods import Prediction
-from memo_tta.service.replica import DEADLINE, Answer, data_url
+from memo_tta.methods import Prediction, Status
+from memo_tta.service.replica import Answer, data_url
 
 SHOWN = 5  # classes with a bar
 TINTS = 10  # steps from red to green
@@ -36,7 +36,7 @@ class Result:
         self.after, self.before = answer.prediction, answer.prediction.source
         self.options, self.picture = options, data_url(answer.picture)
         self.changed = self.after.index != self.before.index
-        self.late = self.after.reason == DEADLINE
+        self.late = self.after.status is Status.DEADLINE
         classes = _likeliest(self.before, self.after)
         self.sides = [
             ("Before", self.before, _bars(self.before, classes)),

@@ -9,8 +9,9 @@ from torch import nn
 
 import memo_tta as mt
 from memo_tta.errors import ConfigError, UnknownName
-from memo_tta.methods import continual
-from memo_tta.methods.continual import COLLAPSED, LASTING, MEMORY, Carried, Collapse
+from memo_tta.methods import memory
+from memo_tta.methods.memory import COLLAPSED, LASTING, MEMORY, Carried, Collapse
+from memo_tta.methods.update import SGD
 from memo_tta.objectives import marginal_entropy
 from tests.nets import CLASSES, build_classifier, everything, pictures
 
@@ -52,10 +53,11 @@ def plain_loop(classifier, points, carried, lasting, pull, sure):
 @pytest.mark.parametrize("sure", [1, 0.96])  # all points teach, or not all do
 @pytest.mark.parametrize("reset", ["never", "anchor"])
 def test_answers_are_those_of_the_plain_loop(reset, sure, monkeypatch):
-    monkeypatch.setattr(continual, "SURE", sure)
+    monkeypatch.setattr(memory, "SURE", sure)
     classifier = build_classifier("group-norm")
     before = everything(classifier.module)
-    robust = mt.Memo(classifier, reset=reset, lr=LR, pull=PULL)
+    pull = {"pull": PULL} if reset == "anchor" else {}
+    robust = mt.Memo(classifier, reset=reset, lr=LR, **pull)
     assert robust.online
     norms_only = (lambda layer: isinstance(layer, nn.GroupNorm), LASTING, PULL, sure * math.log(CLASSES))
     kind = norms_only if reset == "anchor" else (lambda layer: True, 1, 0, math.inf)
@@ -99,7 +101,7 @@ def test_a_stream_of_one_label_is_no_collapse():
 
 
 def test_after_a_collapse_the_next_point_starts_from_the_source(monkeypatch):
-    monkeypatch.setattr(continual, "SURE", 1)
+    monkeypatch.setattr(memory, "SURE", 1)
     classifier = build_classifier("group-norm")
     robust = mt.Memo(classifier, reset="anchor", lr=LR)
     x, views = stream()[0]
@@ -124,10 +126,11 @@ def test_a_point_that_cannot_be_adapted_to_changes_nothing():
 
 def test_weights_that_are_not_finite_are_not_kept():
     layer = nn.Linear(2, 2)
-    carried = Carried(list(layer.parameters()))
-    carried.put()
+    carried = Carried(lambda: SGD(LR), list(layer.parameters()), carry_rule=False)
+    rule = carried.recall()
+    assert carried.take(rule) is not None
     nn.init.constant_(layer.weight, torch.inf)
-    assert carried.taken() is None
+    assert carried.take(rule) is None
 
 
 @pytest.mark.parametrize(("net", "options"), [("no-norm", {}), ("group-norm", {"params": "head"})])

@@ -10,7 +10,6 @@ from scipy.special import softmax, xlogy
 import memo_tta as mt
 from memo_tta.errors import ConfigError, UnknownName
 from memo_tta.methods import METHODS
-from memo_tta.methods.presets import PRESETS
 from memo_tta.objectives import entropy, marginal_log_probabilities, weighted_log_probabilities
 from memo_tta.views.restore import CHOSEN, Restore
 from tests.nets import build_classifier, pictures
@@ -124,7 +123,7 @@ def test_what_is_refused(options, message):
 
 
 def restoring(**options):
-    return mt.Memo(build_classifier("group-norm"), preset="best", **options)
+    return mt.method("restore", build_classifier("group-norm"), **options)
 
 
 def test_restore_averages_views_and_adapts_nothing():
@@ -134,60 +133,33 @@ def test_restore_averages_views_and_adapts_nothing():
         logits = module(views)
     plain = restoring(n_views=8, early_views=None).predict_views(x, views)
     torch.testing.assert_close(plain.logits, marginal_log_probabilities(logits))
-    assert not plain.adapted and plain.reason == "averaged over the views, nothing adapted"
+    assert (plain.status, plain.reason) == ("averaged", "averaged over the views, nothing adapted")
     weighed = restoring(n_views=8, early_views=None, weighting="confidence", temperature=30)
     prediction = weighed.predict_views(x, views)
     groups = list(Restore(8).groups(8).values())
     torch.testing.assert_close(prediction.logits, weighted_log_probabilities(logits, 30, groups))
     assert len(groups) == len(CHOSEN) and not torch.allclose(prediction.logits, plain.logits, atol=1e-3)
+    surest = restoring(n_views=8, early_views=None, predict="group").predict_views(x, views)
+    averages = [part.softmax(dim=1).mean(dim=0) for part in logits.split(groups)]
+    wanted = min(averages, key=lambda p: -(p * p.log()).sum())
+    torch.testing.assert_close(surest.probabilities.float(), wanted, atol=1e-5, rtol=1e-4)
 
 
-def test_without_a_step_memo_is_test_time_augmentation():
-    classifier, image = build_classifier("group-norm"), pictures(1)[0]
-    ours = mt.Memo(classifier, steps=0, predict="marginal", n_views=6).predict(image)
-    theirs = METHODS["tta"](classifier, n_views=6).predict(image)
-    assert torch.equal(ours.logits, theirs.logits) and ours.marginal_entropy == theirs.marginal_entropy
-
-
-def test_the_best_preset_is_the_restore_method():
+def test_restore_is_test_time_augmentation_of_restored_views():
     image = pictures(1)[0]
-    theirs = METHODS["restore"](build_classifier("group-norm"), n_views=14).predict(image)
-    assert torch.equal(restoring(n_views=14).predict(image).logits, theirs.logits)
-    with pytest.raises(UnknownName, match=r"unknown preset 'bset'.*did you mean 'best'"):
-        mt.Memo(build_classifier("group-norm"), preset="bset")
+    theirs = mt.method("tta", build_classifier("group-norm"), n_views=14, augment="restore").predict(image)
+    assert torch.equal(restoring(n_views=14, early_views=None).predict(image).logits, theirs.logits)
 
 
-def test_what_is_said_goes_before_the_preset_and_the_preset_before_the_classifier():
-    classifier = build_classifier("group-norm", n_views=3, prior_strength=4)
-    options = mt.Memo(classifier, preset="best", temperature=7).options
-    assert options.temperature == 7 and options.prior_strength is None
-    assert options.n_views == PRESETS["best"]["n_views"]
+@pytest.mark.parametrize("setting", [{"threshold": 0.5}, {"select": 0.5}, {"n_views": 3, "lr": 1.0}])
+def test_restore_takes_nothing_from_settings_that_were_tuned_for_memo(setting):
+    tuned, image = build_classifier("group-norm", **setting), pictures(1)[0]
+    assert torch.equal(mt.method("restore", tuned).predict(image).logits, restoring().predict(image).logits)
+    assert METHODS["restore"].resolve(tuned.settings, {}).n_views == 16
 
 
-def test_restore_stops_early_where_the_first_views_are_sure():
-    robust = restoring(n_views=14, early_views=2, early_confidence=1e-6)
-    x, views = torch.randn(1, 3, 8, 8), torch.randn(14, 3, 8, 8)
-    views[:2] = x  # so they say what the source says
-    prediction = robust.predict_views(x, views)
-    assert prediction.reason.startswith("the first 2 views agree with the source, confidence 0.")
-    assert torch.equal(prediction.logits, prediction.source.logits)
-    unsure = restoring(n_views=14, early_views=2, early_confidence=1).predict_views(x, views)
-    assert unsure.reason == "averaged over the views, nothing adapted"
-
-
-def test_what_the_plain_group_sees_comes_first():
-    seen = []
-    robust = restoring(n_views=14, early_views=2, early_confidence=1)
-    robust.classifier.module.register_forward_hook(lambda _m, given, _o: seen.append(len(given[0])))
-    robust.predict(pictures(1)[0])
-    assert seen == [1, 2, 14]
-
-
-def test_nothing_is_restored_where_the_first_views_are_sure(monkeypatch):
-    robust, image = restoring(n_views=14, early_views=2, early_confidence=1e-6), pictures(1)[0]
-    monkeypatch.setattr(Restore, "plain", lambda _self, image, n, _rng: torch.zeros(n, 3, 8, 8))
-    monkeypatch.setattr(Restore, "__call__", lambda *_: pytest.fail("restored"))
-    with torch.no_grad():
-        bias = robust.classifier.module.eval()(robust.classifier.normalise(torch.zeros(1, 3, 8, 8)))
-    monkeypatch.setattr(robust, "source_logits", lambda _batch: bias)
-    assert robust.predict(image).reason.startswith("the first 2 views agree")
+@pytest.mark.parametrize("name", ["lr", "optimizer", "params", "pull", "steps", "threshold"])
+def test_restore_has_no_options_that_do_nothing(name):
+    assert name not in METHODS["restore"].declarations
+    with pytest.raises(UnknownName, match=f"unknown option '{name}'"):
+        restoring(**{name: 1})
