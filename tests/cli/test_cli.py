@@ -10,6 +10,7 @@ from PIL import Image
 
 from memo_tta.class_lists import class_list
 from memo_tta.cli import COMMANDS
+from memo_tta.methods import METHODS
 from memo_tta.models.resnet_cifar import ResNet26
 from tests.conftest import Vectors
 
@@ -196,3 +197,24 @@ def test_a_closed_pipe_is_no_error_message(weights, image):
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert b"Traceback" not in process.stderr.read()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_s_options_are_listed_with_their_meaning(memo, name):
+    code, out, _ = memo("methods", name)
+    words = " ".join(out.split())
+    assert code == 0
+    for declared in METHODS[name].declarations.values():
+        assert declared.name in words and declared.meaning.split()[0] in words
+
+
+def test_an_option_that_is_gone_says_what_to_write(memo, weights, image, tmp_path):
+    model = ("predict", image, "--model", "resnet26", "--weights", weights)
+    config = tmp_path / "memo.toml"
+    config.write_text('[memo]\npreset = "best"\n')
+    for words in (("--option", "preset=best"), ("--config", config)):
+        code, _, err = memo(*model, *words)
+        assert code == 1 and "--method restore" in err and err.count("\n") == 1
+    evaluate = ("evaluate", "sample", "--model", "resnet26", "--out", tmp_path / "run")
+    code, _, err = memo(*evaluate, "--option", "budget=fast")
+    assert code == 1 and "--method memo-fast" in err

@@ -221,6 +221,17 @@ def test_options_are_written_as_the_command_line_reads_them(tmp_path):
     assert words[2] == "my data"
 
 
+def test_views_are_those_that_the_method_took(tmp_path):
+    job = Job(data=["made"], model="resnet26", methods=("tta", "restore", "memo", "source"))
+    run = open_run(write_run(tmp_path / "run", random_records([("", 0)]), job=job.facts()))
+    assert [run.n_views(name) for name in job.methods] == [32, 16, 32, None]
+    former = {"restore": {"n_views": 8}, "memo": {"preset": "best"}}  # an option of a former version
+    given = Job(data=["made"], model="resnet26", methods=("restore", "memo"), options=former)
+    run = open_run(write_run(tmp_path / "given", random_records([("", 0)]), job=given.facts()))
+    assert (run.n_views("restore"), run.n_views("memo")) == (8, None)
+    assert run.unusual_options("restore") == {"n_views": 8}
+
+
 def views_run(folder, views):
     options = {name: {"n_views": views} for name in ("tta", "memo")}
     job = Job(data=["gone"], model="resnet50", methods=("source", "tta", "memo"), options=options)

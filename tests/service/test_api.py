@@ -10,6 +10,7 @@ from PIL import Image
 
 import memo_tta as mt
 from benchmarks.wire import request
+from memo_tta.methods import METHODS
 from memo_tta.service.refusals import REFUSALS
 from tests.nets import SIZE, build_classifier
 from tests.service.live import build_served, live, png
@@ -150,3 +151,35 @@ def test_a_subset_of_formats_is_read_whatever_the_name(server):
     for kind in ("JPEG", "WEBP", "GIF", "BMP"):
         assert server.predict(png(kind=kind)).status == 200
     assert server.predict(png(kind="TIFF")).status == 415
+
+
+@pytest.mark.parametrize("method", ["tta", "restore", "memo"])
+def test_a_method_that_finished_is_counted_as_such(open_client, method):
+    status = "adapted" if method == "memo" else "averaged"
+    client = open_client(options={"restore": {"early_views": None}})
+    form = {"method": method, "explain": "true"}
+    reply = client.post("/v1/predict", files={"image": png()}, data=form).json()
+    assert reply["status"] == status and reply["adapted"] == (status == "adapted")
+    assert len(reply["views"]) == reply["n_views"] > 0
+    text = client.get("/metrics").text
+    assert f'memo_predictions_total{{method="{method}",status="{status}"}} 1.0' in text
+
+
+def test_options_of_a_request_are_those_that_methods_declare(open_client):
+    client = open_client()
+    schema = client.get("/openapi.json").json()["components"]["schemas"]["PredictJson"]["properties"]
+    declared = METHODS["memo"].declarations
+    for name in ("n_views", "lr", "seed"):
+        assert schema[name]["description"].lower() == f"{declared[name].meaning.lower()}."
+    assert schema["n_views"]["anyOf"][0]["minimum"] == 1 and schema["lr"]["anyOf"][0]["exclusiveMinimum"] == 0
+    methods = client.get("/v1/model").json()["methods"]
+    assert "lr" not in methods["restore"] and methods["restore"]["n_views"] == 16
+    reply = client.post("/v1/predict", files={"image": png()}, data={"method": "restore", "lr": "0.1"})
+    assert reply.status_code == 422 and "the method restore has no such option" in reply.json()["message"]
+
+
+def test_a_model_in_bfloat16_is_served(open_client):
+    client = open_client(build_classifier("bfloat16"))
+    for method in ("source", "tta", "restore", "bn1", "memo"):
+        reply = client.post("/v1/predict", files={"image": png()}, data={"method": method})
+        assert reply.status_code == 200, reply.text

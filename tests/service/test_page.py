@@ -84,6 +84,14 @@ def test_the_result_shows_both_answers_and_the_views(open_client):
     assert sum(widths[:5]) == pytest.approx(100, abs=0.1), "all five classes of this model"
 
 
+@pytest.mark.parametrize("method", ["tta", "restore"])
+def test_a_method_that_averages_shows_its_views_too(open_client, method):
+    client = open_client(method=method, options={"restore": {"early_views": None}, "tta": {"n_views": 6}})
+    html = client.post("/page/predict", files={"image": png(3)}, headers=HTMX).text
+    assert "Not adapted" not in html and html.count('alt="View ') == (6 if method == "tta" else 16)
+    assert "after it adapted" not in html
+
+
 def test_without_scripts_the_answer_is_a_page(open_client):
     client = open_client()
     html = client.post("/page/predict", files={"image": png(3)}).text

@@ -25,7 +25,7 @@ class GateOptions(Options):
     early_confidence: float = option(
         0.9,
         Number("(0, 1]"),
-        "... and are on average at least this confident",
+        "how confident those first views must be on average",
         needs=("early_views", ANY),
     )
 

@@ -1,6 +1,6 @@
 """What views of a point a method sees: drawn by an augmentation, or given by the caller."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -75,7 +75,8 @@ class Augmenter:
 
     def __init__(self, classifier: Classifier, augment: str | Augmentation):
         self._classifier = classifier
-        self._augment: Any = _named(augment, classifier) if isinstance(augment, str) else augment
+        self._augment: Any = augment if callable(augment) else _named(augment, classifier)
+        self.key: Hashable = id(augment) if callable(augment) else augment  # the same for the same views
 
     def __call__(self, point: Point, n: int, rng: np.random.Generator) -> Tensor:
         normalised, taken = getattr(self._augment, "normalised", None), self._classifier.preprocessing
@@ -115,8 +116,7 @@ class DrawnViews:
         ledger: Ledger,
     ):
         self._augmenter, self._n, self._point, self._rng = augmenter, options.n_views, point, rng
-        augment = options.augment if isinstance(options.augment, str) else id(options.augment)
-        self._ledger, self._key = ledger, ("views", options.seed, options.n_views, augment)
+        self._ledger, self._key = ledger, ("views", options.seed, options.n_views, augmenter.key)
         self._undrawn: Tensor | None = None  # the first views, where only `first` has shown some
         self._is_first = True
 

@@ -36,6 +36,7 @@ class Result:
         self.after, self.before = answer.prediction, answer.prediction.source
         self.options, self.picture = options, data_url(answer.picture)
         self.changed = self.after.index != self.before.index
+        self.worked = self.after.status in (Status.ADAPTED, Status.AVERAGED)
         self.late = self.after.status is Status.DEADLINE
         classes = _likeliest(self.before, self.after)
         self.sides = [
