@@ -146,6 +146,18 @@ def test_an_exception_at_any_line_of_what_lends_a_module(case):
     trial.check_answer()
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_the_caller_s_gradient_mode_is_back_while_the_exception_is_still_held(mode):
+    trial = Trial("memo-buffers")
+    trial.robust.classifier.module.head.register_forward_hook(raise_interrupt)
+    with mode():
+        modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        with pytest.raises(Interrupt) as held:
+            trial.robust.predict(trial.image)
+        assert held.value.__traceback__ is not None
+        assert (torch.is_grad_enabled(), torch.is_inference_mode_enabled()) == modes
+
+
 def test_interrupts_that_come_faster_than_a_model_is_restored():
     trial = Trial("memo-buffers")
     calls = {"n": 0}
