@@ -74,14 +74,19 @@ def test_a_block_that_was_given_up_is_not_undone_again_when_it_is_collected():
 
     stale = generator()
 
-    def body():
+    def interrupted():
         next(stale)
         raise ValueError
 
-    with pytest.raises(ValueError):
+    def body():
+        with pytest.raises(ValueError):
+            protected(interrupted)
+        with undoing(failing(0, log, "new")):
+            stale.close()
+            gc.collect()
+            assert log == ["stale"]
+        assert log == ["stale", "new"]
+
+    with undoing(failing(0, log, "outer")):  # so that the thread's list lives on
         protected(body)
-    with undoing(failing(0, log, "new")):
-        stale.close()
-        gc.collect()
-        assert log == ["stale"]
-    assert log == ["stale", "new"]
+    assert log == ["stale", "new", "outer"]

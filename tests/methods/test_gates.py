@@ -91,6 +91,14 @@ def test_one_view_that_says_otherwise_opens_the_gate(classifier, image, method):
 
 
 @GATED
+def test_looking_at_views_first_changes_neither_them_nor_what_is_drawn_next(classifier, image, method):
+    more = {"steps": 2, "lr": 0.05} if method == "memo" else {}
+    plain = mt.method(method, classifier, n_views=6, **more)
+    looked = mt.method(method, classifier, n_views=6, early_views=2, early_confidence=1.0, **more)
+    assert torch.equal(looked.predict(image).logits, plain.predict(image).logits)
+
+
+@GATED
 def test_a_confident_source_needs_no_views(classifier, image, method):
     score = mt.method("source", classifier).predict(image).score
     drawn = []

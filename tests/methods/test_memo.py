@@ -296,6 +296,32 @@ def test_parameters_that_do_not_reach_the_logits_are_an_error():
         mt.Memo(classifier, n_views=4, params="unused").predict(pictures(1)[0])
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_views_may_be_given_in_any_gradient_mode(mode):
+    views = torch.randn(5, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    robust = mt.Memo(build_classifier("group-norm"), lr=0.05)
+    expected = robust.predict_views(views[0], views[1:])
+    with mode():
+        given = views.clone()
+        ours = robust.predict_views(given[0], given[1:])
+    assert ours.adapted and torch.equal(ours.logits, expected.logits)
+
+
+def test_an_adapted_model_whose_logits_are_not_finite_says_so():
+    classifier = build_classifier("group-norm")
+    bias = classifier.module[-1].bias.detach().clone()
+
+    def spoil(module, _inputs, output):
+        is_adapted = not torch.equal(module[-1].bias, bias)
+        return output * math.nan if is_adapted else output
+
+    classifier.module.register_forward_hook(spoil)
+    prediction = mt.Memo(classifier, n_views=4, lr=0.05).predict(pictures(1)[0])
+    assert (prediction.status, prediction.adapted) == ("not_finite", False)
+    assert prediction.reason == "the adapted model's logits are not finite"
+    assert torch.equal(prediction.logits, prediction.source.logits)
+
+
 def test_given_views_must_fit():
     robust = mt.Memo(build_classifier("group-norm"))
     with pytest.raises(InputError, match="expected one point, got 2"):

@@ -125,3 +125,16 @@ def test_tta_averages_probabilities_not_logits():
         tta = METHODS["tta"](classifier, micro_batch=micro_batch).predict_views(inputs(1), views)
         np.testing.assert_allclose(tta.probabilities, logits.softmax(1).mean(0), atol=1e-6)
     assert not np.allclose(tta.probabilities, logits.mean(0).softmax(0), atol=1e-2)
+
+
+def test_weights_that_are_not_finite_do_not_live_on(monkeypatch):
+    robust = METHODS["tent"](build_classifier("batch-norm"), lr=0.05)
+    expected = [p.logits for p in robust.predict(pictures(3))]
+    robust.reset()
+    with monkeypatch.context() as patch:
+        patch.setattr("memo_tta.methods.memory.all_finite", lambda _: False)
+        refused = robust.predict(pictures(3))
+    assert {p.status for p in refused} == {"not_finite"}
+    assert all(torch.equal(p.logits, p.source.logits) for p in refused)
+    again = robust.predict(pictures(3))
+    assert all(torch.equal(p.logits, wanted) for p, wanted in zip(again, expected, strict=True))
