@@ -263,7 +263,8 @@ def test_a_model_that_answers_nan_still_gives_probabilities(method, net):
         for parameter in classifier.module.parameters():
             parameter.fill_(float("nan"))
     prediction = robust.predict(pictures(1)[0])
-    assert not prediction.adapted and "not finite" in prediction.reason
+    assert prediction.status == "not_finite" and "not finite" in prediction.reason
+    assert prediction.marginal_entropy is None
     assert prediction.probabilities.sum() == pytest.approx(1)
 
 
