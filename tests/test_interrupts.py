@@ -65,6 +65,33 @@ def test_a_block_that_is_never_left_is_undone_before_the_exception_goes_on():
     assert not any(interrupts._PENDING.values())
 
 
+def test_two_interrupts_one_of_them_before_the_undoing_begins(monkeypatch):
+    log: list[str] = []
+    undo, calls = interrupts._undo, []
+
+    def late(pending, depth):
+        calls.append(depth)
+        if len(calls) == 1:
+            raise Interrupted  # before its first line
+        undo(pending, depth)
+
+    def body():
+        undoing(failing(0, log)).__enter__()  # whose exit was interrupted before its first line, too
+        raise ValueError
+
+    monkeypatch.setattr(interrupts, "_undo", late)
+    with pytest.raises(Interrupted):
+        protected(body)
+    assert log == ["undone"] and len(calls) == 2 and not any(interrupts._PENDING.values())
+
+
+def test_what_is_done_is_not_undone_again():
+    log: list[str] = []
+    with pytest.raises(Interrupted), undoing(failing(3, log, "first"), failing(2, log, "second")):
+        pass
+    assert log == ["second", "first"]
+
+
 def test_a_block_that_was_given_up_is_not_undone_again_when_it_is_collected():
     log: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Undo changes exactly once, whatever exception interrupts the undoing.
+"""Undo changes completely, whatever exception interrupts the undoing.
 
 A signal handler may raise between any two bytecodes, also while a `with` block is being entered or left, and
 then the block's own exit never runs. So each change first registers how to undo it. Leaving the block undoes
@@ -11,19 +11,20 @@ from typing import TypeVar
 
 Value = TypeVar("Value")
 
-FUTILE = 100  # failures without progress: the action itself is broken, not interrupted
+FUTILE = 100  # failures of one action in a row: it is broken, not interrupted
 
 _PENDING: dict[int, list["undoing"]] = {}  # by thread, innermost last
 
 
 class undoing:  # noqa: N801, used like a function
-    """Run `action` when the block is left, again and again until it was not interrupted.
+    """Run the actions, last one first, when the block is left; one that is interrupted is run again.
 
-    The action must be idempotent, and harmless before the change that it undoes.
+    An action must be idempotent, and harmless before the change that it undoes. With `of_thread`, the changes
+    concern this thread alone, so that a forked child that has lost it has nothing to undo.
     """
 
-    def __init__(self, action: Callable[[], object]):
-        self.action = action
+    def __init__(self, *actions: Callable[[], object], of_thread: bool = False):
+        self.left, self.of_thread = list(actions), of_thread
 
     def __enter__(self) -> None:
         self._pending = _PENDING.setdefault(get_ident(), [])
@@ -43,30 +44,37 @@ def protected(body: Callable[[], Value]) -> Value:
     try:
         return body()
     finally:
-        _undo(pending, depth)
-        if not depth:
-            _PENDING.pop(get_ident(), None)
+        try:
+            _undo(pending, depth)
+        finally:
+            _undo(pending, depth)  # the first may have been interrupted before its first line
+            if not depth:
+                _PENDING.pop(get_ident(), None)
 
 
-def undo_for_lost_threads() -> None:
-    """In a forked child: undo what the parent's other threads were in the middle of."""
-    for ident in [*_PENDING]:
-        if ident != get_ident():
-            _undo(_PENDING.pop(ident), 0)
+def undo_for_lost_threads() -> bool:
+    """In a forked child, undo what the parent's other threads were in the middle of, if anything."""
+    lost = [_PENDING.pop(ident) for ident in [*_PENDING] if ident != get_ident()]
+    for pending in lost:
+        _undo([change for change in pending if not change.of_thread], 0)
+    return any(lost)
 
 
 def _undo(pending: list[undoing], depth: int) -> None:
     """Undo and drop all above `depth`, innermost first, then raise what interrupted it."""
     interrupt, failures = None, 0
     while len(pending) > depth:
+        left = pending[-1].left
         try:
-            pending[-1].action()
+            while left:
+                left[-1]()
+                left.pop()
+                failures = 0
             pending.pop()
-            failures = 0
         except BaseException as error:
             interrupt, failures = error, failures + 1
             if failures == FUTILE:
-                pending.pop()
+                left.pop()
                 failures = 0
     if interrupt is not None:
         raise interrupt

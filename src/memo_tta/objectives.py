@@ -19,9 +19,12 @@ LOG_ZERO = -1e30
 
 def log_probabilities(logits: Tensor) -> Tensor:
     """Finite log-softmax over classes, in float32 or better."""
-    if logits.dtype in (torch.float16, torch.bfloat16):
-        logits = logits.float()
-    return logits.log_softmax(dim=-1).clamp(min=LOG_ZERO)
+    return in_full_precision(logits).log_softmax(dim=-1).clamp(min=LOG_ZERO)
+
+
+def in_full_precision(logits: Tensor) -> Tensor:
+    """The same in float32, if they have fewer bits."""
+    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 
 def marginal_log_probabilities(logits: Tensor) -> Tensor:

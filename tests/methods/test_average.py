@@ -109,10 +109,13 @@ def test_the_surest_group_may_answer():
     [
         (
             {"weighting": "confidence", "objective": "conditional_entropy"},
-            "weighting: 'confidence' weighs the marginal",
+            "weighting: has no effect with objective='conditional_entropy'",
         ),
-        ({"weighting": "confidence", "select": 0.5}, "both choose among views"),
-        ({"temperature": -1}, "temperature: expected at least 0, got -1"),
+        (
+            {"weighting": "confidence", "select": 0.5},
+            "weighting: has no effect with select=0.5",
+        ),
+        ({"weighting": "confidence", "temperature": -1}, "temperature: expected at least 0, got -1"),
     ],
 )
 def test_what_is_refused(options, message):
@@ -143,6 +146,7 @@ def test_restore_averages_views_and_adapts_nothing():
     averages = [part.softmax(dim=1).mean(dim=0) for part in logits.split(groups)]
     wanted = min(averages, key=lambda p: -(p * p.log()).sum())
     torch.testing.assert_close(surest.probabilities.float(), wanted, atol=1e-5, rtol=1e-4)
+    assert surest.marginal_entropy == plain.marginal_entropy  # of all views, whoever answers
 
 
 def test_restore_is_test_time_augmentation_of_restored_views():
@@ -163,3 +167,9 @@ def test_restore_has_no_options_that_do_nothing(name):
     assert name not in METHODS["restore"].declarations
     with pytest.raises(UnknownName, match=f"unknown option '{name}'"):
         restoring(**{name: 1})
+
+
+def test_group_and_weighting_exclude_each_other():
+    with pytest.raises(ConfigError, match="weighting: has no effect with predict='group'"):
+        restoring(predict="group", weighting="confidence")
+    assert restoring(predict="group", weighting="uniform").options.predict == "group"

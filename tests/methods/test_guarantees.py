@@ -12,7 +12,7 @@ from torch import nn
 
 import memo_tta as mt
 from memo_tta.errors import ConfigError
-from memo_tta.methods import METHODS
+from memo_tta.methods import METHODS, episode
 from tests.nets import CLASSES, NETS, build_classifier, everything, pictures
 
 pytestmark = pytest.mark.filterwarnings("ignore::memo_tta.MemoWarning")
@@ -130,19 +130,17 @@ def test_everything_comes_back_after_a_break_in_the_augmentation(method, net, ac
 @pairs
 @pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError, SystemExit])
 def test_an_interrupt_while_restoring_does_not_stop_it(method, net, error, monkeypatch):
-    from memo_tta.methods.episode import Snapshot
-
     classifier = build_classifier(net)
-    robust, before, restore = build(method, classifier), everything(classifier.module), Snapshot.restore
+    robust, before, put = build(method, classifier), everything(classifier.module), episode._put_buffers
     raised = []
 
-    def interrupted_once(snapshot):
+    def interrupted_once(*what):
         if not raised:
             raised.append(True)
             raise error
-        restore(snapshot)
+        put(*what)
 
-    monkeypatch.setattr(Snapshot, "restore", interrupted_once)
+    monkeypatch.setattr(episode, "_put_buffers", interrupted_once)
     with pytest.raises(error):
         robust.predict(pictures(1))
     assert everything(classifier.module) == before

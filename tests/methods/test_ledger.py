@@ -105,7 +105,7 @@ def test_a_method_is_charged_what_it_does_alone(case, before, classifier, monkey
     assert cost.total == source + model + predict
 
 
-def test_views_drawn_after_shared_ones_do_not_depend_on_who_drew_first(monkeypatch):
+def test_views_drawn_after_shared_ones_do_not_depend_on_who_drew_first():
     classifier, image = build_classifier("group-norm"), pictures(1)[0]
     robust = mt.Memo(classifier, n_views=4, lr=0.05, steps=3)
     alone = robust.predict(image, sample_id=0).logits

@@ -1,10 +1,11 @@
 """Products of matrices in bfloat16: nearly the same answers, and the same weights."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 
 import memo_tta as mt
-from memo_tta.methods.ledger import Ledger
 from memo_tta.methods.precision import computing
 from tests.nets import build_classifier, pictures
 
@@ -52,6 +53,22 @@ def test_ttt_computes_in_it_too(image):
     assert not torch.equal(full.logits, reduced.logits)
 
 
+@pytest.mark.parametrize("method", ["tta", "restore", "memo", "ttt"])
+def test_views_are_made_in_full_precision(image, method):
+    """Restorations multiply matrices too, and measure noise that bfloat16 would drown."""
+    seen = []
+
+    def augment(image, n, rng):
+        seen.append((torch.ones(2, 2) @ torch.ones(2, 2)).dtype)
+        return torch.rand(n, 3, 8, 8)
+
+    net = "rotation" if method == "ttt" else "group-norm"
+    options = {"early_views": 1} if method == "restore" else {}
+    robust = mt.method(method, build_classifier(net), n_views=3, precision="bf16", augment=augment, **options)
+    robust.predict(image)
+    assert seen == [torch.float32]
+
+
 def test_afterwards_autocast_is_as_the_user_left_it():
     x = torch.ones(2, 2)
     with torch.autocast("cpu", torch.float16):
@@ -60,17 +77,20 @@ def test_afterwards_autocast_is_as_the_user_left_it():
         assert (x @ x).dtype == torch.float16
         with computing("float32", "cpu"):
             assert (x @ x).dtype == torch.float32
-        assert (x @ x).dtype == torch.float16 and torch.is_autocast_cache_enabled()
+        assert (x @ x).dtype == torch.float16
     assert (x @ x).dtype == torch.float32
 
 
-def test_methods_of_other_precision_share_no_answers(classifier, image):
-    reduced = mt.Memo(classifier, n_views=4, precision="bf16", prior_strength=None)
-    tta = mt.method("tta", classifier, n_views=4)
-    ledger, point = Ledger(), classifier.point(image)
-    reduced.predict_points([point], [0], ledger)
-    (shared,) = tta.predict_points([point], [0], ledger)
-    assert torch.equal(shared.logits, tta.predict(image, sample_id=0).logits)
+def test_steps_are_not_lost_in_an_autocast_of_the_caller_s(image):
+    """Its cache of casts would show the weights as they were before the step."""
+    answers = []
+    for around in (nullcontext(), torch.autocast("cpu", torch.bfloat16)):
+        tent = mt.method("tent-all", build_classifier("batch-norm"), lr=0.5, online=False)
+        with around:
+            answers.append(tent.predict([image, *pictures(2)])[0])
+    full, reduced = answers
+    moved = (full.probabilities - full.source.probabilities).abs().max()
+    assert (full.probabilities - reduced.probabilities).abs().max() < 0.25 * moved
 
 
 def test_a_compiled_module_is_a_module(classifier, image):

@@ -42,22 +42,33 @@ def method_options(
 def all_method_options(
     names: Sequence[str], methods: Sequence[str], config: Path | None, options: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """The options of several methods; METHOD.NAME=VALUE is for one, NAME=VALUE for all that have it."""
+    """The options of several methods.
+
+    METHOD.NAME=VALUE is for one of them, NAME=VALUE for all on which it has an effect.
+    """
     from memo_tta.methods import METHODS
     from memo_tta.methods.options import check_names
 
     chosen = {name: {} if config is None else _table(config, name, methods) for name in names}
+    known = {name: METHODS[name].declarations for name in names}
+    shared: dict[str, list[str]] = {}
     for option in options:
         key, value = _parse(option)
         method, dot, field = key.rpartition(".")
         if dot and method not in names:
             raise unknown_name("method in --option", method, names)
-        known = {name: METHODS[name].declarations for name in names}
         takers = [method] if dot else [name for name in names if key in known[name]]
         if not takers:
             check_names([key], sorted({name for options in known.values() for name in options}), "option")
         for name in takers:
             chosen[name][field] = value
+        if not dot:
+            shared[key] = takers
+    for key, takers in shared.items():
+        idle = [name for name in takers if key in METHODS[name].ineffective(chosen[name])]
+        if idle != takers:
+            for name in idle:
+                del chosen[name][key]
     return {name: table for name, table in chosen.items() if table}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from memo_tta.methods.bn import BatchNorm
 from memo_tta.methods.memo import Memo
 from memo_tta.methods.method import Method
-from memo_tta.methods.options import Declaration, Options, declarations, layered
+from memo_tta.methods.options import Declaration, Options, declarations, ineffective, layered
 from memo_tta.methods.prediction import Explanation, Prediction, Status
 from memo_tta.methods.source import Source
 from memo_tta.methods.tent import Tent
@@ -38,6 +38,11 @@ class MethodEntry:
         defaults = vars(self.resolve({}, {}))
         known = declarations(self.method.options_type)
         return {name: replace(known[name], default=value) for name, value in defaults.items()}
+
+    def ineffective(self, options: Mapping[str, Any]) -> list[str]:
+        """Names of the options that would have no effect with the others and the row's own."""
+        found = ineffective(self.method.options_type, self._layered(options))
+        return [name for name in found if name in options]
 
     def _layered(self, options: Mapping[str, Any]) -> dict[str, Any]:
         return layered(self.method.options_type, self.own, options)
@@ -71,7 +76,7 @@ METHODS = Registry(
         "ttt": MethodEntry("rotation loss of turned copies; needs a model trained with --joint", TTT),
         "memo": MethodEntry("marginal entropy of the views, all parameters", Memo),
         "memo-fast": MethodEntry(
-            "memo where the source and the first views are not sure, the source prediction elsewhere",
+            "memo where neither the source nor the first views are confident, else the source prediction",
             Memo,
             {"skip_confidence": 0.98, "early_views": 4, "early_confidence": 0.95},
         ),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from memo_tta.methods.options import Number, OneOf, Options, option
+from memo_tta.methods.options import Number, OneOf, Options, option, when
 from memo_tta.objectives import (
     entropy,
     group_log_probabilities,
@@ -24,12 +24,13 @@ class AverageOptions(Options):
         OneOf("weighting", ("uniform", "confidence")),
         "how views count in their average; confidence: a group of n views whose average has entropy H "
         "weighs n exp(-temperature H)",
+        off="uniform",
     )
     temperature: float = option(
         2.0,
         Number("[0, inf)"),
         "how much confidence counts; 0 is uniform",
-        needs=("weighting", "confidence"),
+        needs=[when("weighting", "confidence")],
     )
 
 

@@ -19,11 +19,11 @@ NO_LAYER = "the model has no layer with running statistics"
 
 @dataclass(frozen=True, kw_only=True)
 class BatchNormOptions(Options):
-    prior_strength: float | None = option(
+    prior_strength: float = option(
         16,
         Number("[0, inf)"),
-        "N of batch-norm mixing: how many points the running statistics count for; none mixes nothing",
-        can_be_none=True,
+        "N of batch-norm mixing: how many points the running statistics count for; without effect on models "
+        "that keep none",
     )
     batch_size: int = option(1, Number("[1, inf)", whole=True), "how many points are taken at once")
 
@@ -35,7 +35,7 @@ class BatchNorm(Method[BatchNormOptions]):
 
     def __init__(self, classifier: Classifier, **options: Any):
         super().__init__(classifier, **options)
-        self._applies = self.options.prior_strength is not None and warn_without_layers(classifier)
+        self._applies = warn_without_layers(classifier)
 
     @property
     def points(self) -> int:

@@ -3,8 +3,9 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from threading import RLock
-from typing import Any, TypeVar
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -30,35 +31,40 @@ def exclusively(module: nn.Module, body: Callable[[], Value]) -> Value:
 
 def _with_gradients(body: Callable[[], Value]) -> Value:
     mode = torch.inference_mode(False)  # turns gradients on too
+    caching = torch.is_autocast_cache_enabled()
 
     def leave() -> None:
         with suppress(AttributeError):  # interrupted before it was entered
             mode.__exit__(None, None, None)
+        torch.set_autocast_cache_enabled(caching)
 
-    with undoing(leave):
+    with undoing(leave, of_thread=True):
         mode.__enter__()
+        torch.set_autocast_cache_enabled(False)  # what was cast before a step must be cast again after it
         return body()
 
 
-class Snapshot:
-    """All that an adaptation may change: values of `adapted`, buffers, modes, gradient flags."""
+@contextmanager
+def episode(module: nn.Module, adapted: Sequence[Parameter] = ()) -> Iterator[None]:
+    """Evaluation mode, and gradients for `adapted` alone."""
+    with undoing(*snapshot(module, adapted)):
+        module.eval()
+        wanted = {id(p) for p in adapted}
+        for parameter in module.parameters():
+            parameter.requires_grad = id(parameter) in wanted
+        yield
 
-    def __init__(self, module: nn.Module, adapted: Sequence[Parameter]):
-        layers, parameters = list(module.modules()), list(module.parameters())
-        self._left: list[tuple[Any, ...]] = [
-            *((setattr, layer, "training", layer.training) for layer in layers),
-            *((setattr, p, "requires_grad", p.requires_grad) for p in parameters),
-            *((_put_buffers, layer, dict(layer._buffers)) for layer in layers),
-            *((_put_value, buffer, buffer.detach().clone()) for buffer in module.buffers()),
-            *((_put_value, p, p.detach().clone()) for p in adapted),
-        ]
 
-    def restore(self) -> None:
-        """Put everything back; interrupted and called again, it goes on where it stopped."""
-        while self._left:
-            put, *what = self._left[-1]
-            put(*what)
-            self._left.pop()
+def snapshot(module: nn.Module, adapted: Sequence[Parameter]) -> list[Callable[[], None]]:
+    """How to restore all that an adaptation may change: modes, flags, buffers, values of `adapted`."""
+    layers, parameters = list(module.modules()), list(module.parameters())
+    return [
+        *(partial(setattr, layer, "training", layer.training) for layer in layers),
+        *(partial(setattr, p, "requires_grad", p.requires_grad) for p in parameters),
+        *(partial(_put_buffers, layer, dict(layer._buffers)) for layer in layers),
+        *(partial(_put_value, buffer, buffer.detach().clone()) for buffer in module.buffers()),
+        *(partial(_put_value, p, p.detach().clone()) for p in adapted),
+    ]
 
 
 def _put_value(tensor: Tensor, value: Tensor) -> None:
@@ -73,24 +79,13 @@ def _put_buffers(layer: nn.Module, buffers: dict[str, Tensor | None]) -> None:
     layer._buffers.update(buffers)
 
 
-@contextmanager
-def episode(module: nn.Module, adapted: Sequence[Parameter] = ()) -> Iterator[None]:
-    """Evaluation mode, and gradients for `adapted` alone."""
-    with undoing(Snapshot(module, adapted).restore):
-        module.eval()
-        wanted = {id(p) for p in adapted}
-        for parameter in module.parameters():
-            parameter.requires_grad = id(parameter) in wanted
-        yield
-
-
 def _renew_in_child() -> None:
     """A lock held by a thread that did not survive the fork would never be released."""
     _LOCKS.clear()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # nor did the threads that torch computes with
-    undo_for_lost_threads()
-    torch.set_num_threads(threads)
+    if not undo_for_lost_threads():
+        torch.set_num_threads(threads)
 
 
 if hasattr(os, "register_at_fork"):

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from memo_tta.methods.options import ANY, Number, Options, option
+from memo_tta.methods.options import Number, Options, option, when_given
+from memo_tta.objectives import in_full_precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +27,7 @@ class GateOptions(Options):
         0.9,
         Number("(0, 1]"),
         "how confident those first views must be on average",
-        needs=("early_views", ANY),
+        needs=[when_given("early_views")],
     )
 
     @property
@@ -59,13 +60,13 @@ def entropy_gate(threshold: float | None, marginal_entropy: float, classes: int)
 
 def source_is_confident(logits: Tensor, least: float) -> str | None:
     """Close where the source's logits, (classes,), give one class at least this probability."""
-    confidence = float(logits.softmax(dim=0).max())
+    confidence = float(in_full_precision(logits).softmax(dim=0).max())
     return f"source confidence {confidence:.3f} >= {least}" if confidence >= least else None
 
 
 def views_agree(logits: Tensor, label: int, least: float) -> str | None:
     """Close where all views, (views, classes), predict the label, on average at least this confidently."""
-    scores = logits.softmax(dim=1)
+    scores = in_full_precision(logits).softmax(dim=1)
     confidence = float(scores[:, label].mean())
     if confidence < least or bool((scores.argmax(dim=1) != label).any()):
         return None

@@ -15,7 +15,7 @@ from memo_tta.methods.gates import GateOptions, entropy_gate, first_views_gate, 
 from memo_tta.methods.gradient import NOT_FINITE, ViewGradient
 from memo_tta.methods.memory import MemoryOptions, build_memory
 from memo_tta.methods.method import Batch, Outcome, Seen
-from memo_tta.methods.options import Number, OneOf, check_names, option
+from memo_tta.methods.options import Number, OneOf, check_names, option, when, with_default
 from memo_tta.methods.parameters import choose_parameters
 from memo_tta.methods.prediction import Status
 from memo_tta.methods.update import UpdateOptions
@@ -44,25 +44,23 @@ class MemoOptions(MemoryOptions, AverageOptions, GateOptions, UpdateOptions, Vie
     predict: str = option(
         "point",
         OneOf("predict", ("point", "marginal", "group")),
-        "who answers, adapted: the point itself, the average over the views, or the surest group of them",
+        "what the adapted model answers from: the point itself, all views together, or their surest group",
+    )
+    weighting: str = with_default(
+        AverageOptions,
+        "weighting",
+        "uniform",
+        needs=[
+            when("objective", "marginal_entropy"),  # it weighs the marginal
+            when("select", None),  # both choose among views
+        ],
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.weighting != "uniform":
-            what = f"weighting: {self.weighting!r}"
-            if self.objective != "marginal_entropy":
-                raise ConfigError(f"{what} weighs the marginal, so objective must be 'marginal_entropy'")
-            if self.select is not None:
-                raise ConfigError(f"{what} and select={self.select} both choose among views: give one")
         if self.objective == "pairwise_cross_entropy" and share_of(self.n_views, self.select) < 2:
             raise ConfigError(
                 "objective: pairwise_cross_entropy compares views, so n_views and select must leave 2 or more"
-            )
-        if self.carry_optimizer and self.optimizer == "sgd" and not self.momentum:
-            raise ConfigError(
-                "carry_optimizer: has no effect with optimizer='sgd' and momentum=0, which keep no moments: "
-                "set momentum or another optimizer, or leave carry_optimizer out"
             )
 
 
@@ -109,7 +107,7 @@ class Memo(ViewMethod[MemoOptions]):
         source = self.source_logits(batch)[0] if options.look_at_source or self.online else None
         if reason := source_gate(options, source):
             return Outcome(Status.GATED, reason=reason)
-        with episode(module, self.parameters), self.computing():
+        with episode(module, self.parameters):
             rule = self.memory.recall()
             if reason := first_views_gate(options, source, lambda n: self.view_logits(views.first(n))):
                 return Outcome(Status.GATED, reason=reason)
@@ -137,19 +135,13 @@ class Memo(ViewMethod[MemoOptions]):
     def look(self, views: Tensor, x: Tensor, statistics: MixedStatistics) -> ViewGradient:
         """Logits of the views, with what their gradient needs."""
         self.settle(statistics, x)
-        return ViewGradient(self.classifier, views, self.options.micro_batch)
-
-    def settle(self, statistics: MixedStatistics, x: Tensor) -> None:
-        # Batch norm couples the views of a batch; chunks are exact only with statistics that are
-        # fixed before, those of the point.
-        if self.options.micro_batch is not None:
-            statistics.fix(lambda: self.classifier(x))
+        return ViewGradient(self.forward, views, self.options.micro_batch)
 
     @torch.no_grad()
     def answer(self, views: Tensor, x: Tensor, statistics: MixedStatistics) -> Tensor:
         """Predict with the adapted weights."""
         if self.options.predict == "point":
             statistics.release()
-            return self.classifier(x)[0]
+            return self.forward(x)[0]
         self.settle(statistics, x)
         return self.answer_of_views(self.view_logits(views))

@@ -10,7 +10,7 @@ from torch.nn import Parameter
 
 from memo_tta.errors import ConfigError
 from memo_tta.methods.gradient import all_finite
-from memo_tta.methods.options import Flag, Number, OneOf, Options, option
+from memo_tta.methods.options import Condition, Flag, Number, OneOf, Options, option, when
 from memo_tta.methods.update import UpdateRule
 from memo_tta.models.batchnorm import norm_layers
 
@@ -27,16 +27,25 @@ class MemoryOptions(Options):
     reset: str = option(
         "always",
         OneOf("reset", ("always", "never", "anchor")),
-        "when weights go back to the source: after every point, never, or those of norm layers slowly",
+        "when weights return to the source: after every point, never, or (norm layers only) gradually",
     )
     pull: float = option(
         0.01,
         Number("(0, 1]"),
         "how far anchored weights go back to the source after every point that teaches",
-        needs=("reset", "anchor"),
+        needs=[when("reset", "anchor")],
     )
     carry_optimizer: bool = option(
-        False, Flag(), "keep the optimizer's moments from point to point, as the authors' script does"
+        False,
+        Flag(),
+        "keep the optimizer's moments from point to point, as the authors' script does",
+        needs=[
+            (
+                Condition("optimizer", "optimizer='adam'", lambda given: given != "sgd"),
+                Condition("momentum", "momentum", bool),
+            )
+        ],
+        off=False,
     )
 
 
@@ -71,8 +80,8 @@ class Forgetful:
         """Let it live on."""
 
     def learn(self, lasting: Lasting, logits: Tensor, source: Tensor, marginal: float | None) -> None:
-        """Keep it if its point is fit to teach: the answer's and the source's logits, (classes,) each, and
-        the marginal entropy of the views tell."""
+        """Keep it if the point is fit to teach, judged by the logits (classes,) of answer and source and by
+        the marginal entropy of the views."""
         self.keep(lasting)
 
 
@@ -135,10 +144,14 @@ class Anchored(Carried):
 
     def learn(self, lasting: Lasting, logits: Tensor, source: Tensor, marginal: float | None) -> None:
         """Learn from points that are sure; forget everything if labels collapse."""
+        before = self._source if self._lasting is None else self._lasting.weights
         if self._collapse.seen(logits, source):
             self.forget()
+            self.keep(Lasting(self._source, lasting.rule))
         elif marginal is not None and marginal < SURE * math.log(len(logits)):
             self.keep(lasting)
+        else:
+            self.keep(Lasting(before, lasting.rule))
 
 
 class Collapse:
@@ -152,12 +165,11 @@ class Collapse:
 
     def seen(self, logits: Tensor, source: Tensor) -> bool:
         """Count the answers to one point, (classes,) each."""
-        if self._surplus is None:
-            self._surplus = torch.zeros_like(source)
-        self._surplus *= MEMORY
-        self._surplus[logits.argmax()] += 1 - MEMORY
-        self._surplus[source.argmax()] -= 1 - MEMORY
-        return bool(self._surplus.max() > COLLAPSED)
+        surplus = torch.zeros_like(source) if self._surplus is None else MEMORY * self._surplus
+        surplus[logits.argmax()] += 1 - MEMORY
+        surplus[source.argmax()] -= 1 - MEMORY
+        self._surplus = surplus
+        return bool(surplus.max() > COLLAPSED)
 
 
 def build_memory(

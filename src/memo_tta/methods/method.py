@@ -141,10 +141,8 @@ class Method(ABC, Generic[AnyOptions]):
         sample_id: SampleId | None = None,
         ledger: Ledger | None = None,
     ) -> Explanation:
-        """Predict one image, and list the views that decided with the model's answers to them.
-
-        A method that looks at no views lists none, and so does one whose gate closed before the first view.
-        """
+        """Predict one image; where the method adapted to views or averaged them, list them and the model's
+        answers to them."""
         points = [self.classifier.point(image)]
         batch = Batch(points, self._rngs(points, [sample_id]), ledger or Ledger(), explain=True)
         (answer,) = self._answers(batch)

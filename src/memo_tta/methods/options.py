@@ -12,9 +12,9 @@ AnyOptions = TypeVar("AnyOptions", bound="Options")
 
 # Options of former versions, and what to write instead.
 REMOVED = {
-    "preset": "for preset='best' write mt.method('restore', classifier), or --method restore",
-    "budget": "for budget='fast' write mt.method('memo-fast', classifier), or --method memo-fast",
-    "budget_seconds": "write mt.Memo(classifier, n_views=16), or serve the model with a deadline",
+    "preset": "preset='best' is now the method restore, in Python mt.method('restore', classifier)",
+    "budget": "budget='fast' is now the method memo-fast, in Python mt.method('memo-fast', classifier)",
+    "budget_seconds": "give fewer views, such as n_views=16, or serve the model with a deadline",
 }
 
 
@@ -64,7 +64,7 @@ class OneOf:
                 return
             if not isinstance(value, str):
                 raise ConfigError(f"{name}: expected a name or a callable, got {value!r}")
-        if value not in self._names:
+        if not isinstance(value, str) or value not in self._names:
             raise unknown_name(self._kind, value, self._names)
 
 
@@ -92,6 +92,27 @@ class Described:
 
 
 @dataclass(frozen=True)
+class Condition:
+    """Another option with a value that satisfies the test; `words` complete "set ..."."""
+
+    name: str
+    words: str
+    test: Callable[[Any], bool]
+
+
+def when(name: str, value: Any) -> Condition:
+    return Condition(name, f"{name}={value!r}", lambda given: given == value)
+
+
+def when_given(name: str) -> Condition:
+    return Condition(name, name, lambda given: given is not None)
+
+
+Conditions = tuple[Condition, ...]
+NEVER = object()
+
+
+@dataclass(frozen=True)
 class Declaration:
     """All there is to know of an option."""
 
@@ -100,22 +121,20 @@ class Declaration:
     values: Values
     meaning: str
     can_be_none: bool
-    needs: tuple[str, Any] | None  # another option and its value, without which this has no effect
+    needs: tuple[Conditions, ...]  # it has no effect unless one condition of each holds
+    off: Any  # the value with which it asks for nothing
 
     @property
     def shown_values(self) -> str:
         return f"{self.values}, or none" if self.can_be_none else str(self.values)
 
-    def lacks(self, others: Mapping[str, Any]) -> str | None:
-        """The name of the option without which, among these values, it has no effect."""
-        if self.needs is None:
-            return None
-        other, wanted = self.needs
-        is_there = others[other] is not None if wanted is ANY else others[other] == wanted
-        return None if is_there else other
-
-
-ANY = object()  # of `needs`: anything but none
+    def unmet(self, values: Mapping[str, Any]) -> Conditions:
+        """Conditions of which one would have to hold for it to have an effect; none if it has one."""
+        for conditions in self.needs:
+            known = tuple(condition for condition in conditions if condition.name in values)
+            if not any(condition.test(values[condition.name]) for condition in known):
+                return known
+        return ()
 
 
 def option(
@@ -124,29 +143,31 @@ def option(
     meaning: str,
     *,
     can_be_none: bool | None = None,
-    needs: tuple[str, Any] | None = None,
+    needs: Iterable[Condition | Conditions] = (),
+    off: Any = NEVER,
 ) -> Any:
     """Declare a field of a dataclass of options; one whose default is None can be none."""
     about = {
         "values": values,
         "meaning": meaning,
         "can_be_none": default is None if can_be_none is None else can_be_none,
-        "needs": needs,
+        "needs": tuple(need if isinstance(need, tuple) else (need,) for need in needs),
+        "off": off,
     }
     return field(default=default, metadata=about)
 
 
-def with_default(owner: type, name: str, default: Any) -> Any:
-    """Declare a field like the owner's, with another default."""
+def with_default(owner: type, name: str, default: Any, **changes: Any) -> Any:
+    """Declare a field like the owner's, with another default and these changes."""
     (known,) = (known for known in fields(owner) if known.name == name)
-    return field(default=default, metadata=known.metadata)
+    return option(default, **{**known.metadata, **changes})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """What every method takes."""
 
-    seed: int = option(0, Number("[0, inf)", whole=True), "seed of the views")
+    seed: int = option(0, Number("[0, inf)", whole=True), "seed of the views, where there are views")
 
     def __post_init__(self) -> None:
         for name, declared in declarations(type(self)).items():
@@ -162,11 +183,18 @@ def declarations(kind: type[Options]) -> dict[str, Declaration]:
 
 
 def layered(kind: type[Options], below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` over `below`, without what only `above` leaves without effect."""
+    """Merge `above` over `below`, dropping what `above` makes ineffective in `below`."""
     known = declarations(kind)
-    values = {**{name: declared.default for name, declared in known.items()}, **below, **above}
-    kept = {name: value for name, value in below.items() if known[name].lacks(values) not in above}
-    return {**kept, **above}
+    defaults = {name: declared.default for name, declared in known.items()}
+    kept, overridden = dict(below), set(above)
+    while True:
+        values = {**defaults, **kept, **above}
+        idle = [name for name in kept if any(need.name in overridden for need in known[name].unmet(values))]
+        if not idle:
+            return {**kept, **above}
+        for name in idle:  # what depends on it may be idle now
+            del kept[name]
+        overridden.update(idle)
 
 
 def build_options(kind: type[AnyOptions], given: Mapping[str, Any]) -> AnyOptions:
@@ -174,13 +202,23 @@ def build_options(kind: type[AnyOptions], given: Mapping[str, Any]) -> AnyOption
     known = declarations(kind)
     check_names(given, known, "option")
     options = kind(**given)
-    for name in given:
-        if (other := known[name].lacks(vars(options))) is not None:
-            _, wanted = known[name].needs or (other, ANY)
-            needed = other if wanted is ANY else f"{other}={wanted!r}"
-            given_with = f"{other}={vars(options)[other]!r}"
-            raise ConfigError(f"{name}: has no effect with {given_with}: set {needed}, or leave {name} out")
+    for name in ineffective(kind, given):
+        unmet = known[name].unmet(vars(options))
+        found = " and ".join(f"{condition.name}={vars(options)[condition.name]!r}" for condition in unmet)
+        needed = " or ".join(condition.words for condition in unmet)
+        raise ConfigError(f"{name}: has no effect with {found}: set {needed}, or leave {name} out")
     return options
+
+
+def ineffective(kind: type[Options], given: Mapping[str, Any]) -> list[str]:
+    """Names of the given options that would have no effect with the others."""
+    known = declarations(kind)
+    values = {**{name: declared.default for name, declared in known.items()}, **given}
+    return [
+        name
+        for name, value in given.items()
+        if name in known and value != known[name].off and known[name].unmet(values)
+    ]
 
 
 def check_names(given: Iterable[str], known: Collection[str], what: str) -> None:

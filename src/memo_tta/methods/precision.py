@@ -13,17 +13,13 @@ PRECISIONS = {"float32": False, "bf16": True}  # whether products of matrices ar
 @contextmanager
 def computing(precision: str, device: str) -> Iterator[None]:
     """Compute products of matrices in this precision; weights and sums stay as they are."""
-    before = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
-    caching = torch.is_autocast_cache_enabled()
+    was_on, dtype = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
 
     def restore() -> None:
-        torch.set_autocast_enabled(device, before[0])
-        torch.set_autocast_dtype(device, before[1])
-        torch.set_autocast_cache_enabled(caching)
+        torch.set_autocast_enabled(device, was_on)
+        torch.set_autocast_dtype(device, dtype)
 
-    with undoing(restore):
-        # A weight that was cast before a step must be cast again after it.
-        torch.set_autocast_cache_enabled(False)
+    with undoing(restore, of_thread=True):
         torch.set_autocast_dtype(device, torch.bfloat16)
         torch.set_autocast_enabled(device, PRECISIONS[precision])
         yield

@@ -3,14 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-from memo_tta.errors import ConfigError
 from memo_tta.methods.average import AverageOptions, SurestGroup, build_average
 from memo_tta.methods.episode import episode
 from memo_tta.methods.gates import GateOptions, first_views_gate, source_gate
 from memo_tta.methods.method import Batch, Outcome, Seen
-from memo_tta.methods.options import OneOf, option
+from memo_tta.methods.options import OneOf, option, when, with_default
 from memo_tta.methods.prediction import Status
 from memo_tta.methods.view_method import ViewMethod
 from memo_tta.methods.view_source import ViewOptions, Views
@@ -23,15 +20,10 @@ class TTAOptions(AverageOptions, GateOptions, ViewOptions):
     predict: str = option(
         "marginal",
         OneOf("predict", ("marginal", "group")),
-        "who answers: the average over the views, or the surest group of them",
+        "what answers: all views together, or their surest group",
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.predict == "group" and self.weighting != "uniform":
-            raise ConfigError(
-                f"weighting: {self.weighting!r} has no effect with predict='group': leave one of them out"
-            )
+    weighting: str = with_default(AverageOptions, "weighting", "uniform", needs=[when("predict", "marginal")])
 
 
 class TTA(ViewMethod[TTAOptions]):
@@ -42,20 +34,20 @@ class TTA(ViewMethod[TTAOptions]):
 
     def __init__(self, classifier: Classifier, **options: Any):
         super().__init__(classifier, **options)
-        average = build_average(self.options, self._augmenter.groups)
-        self._average = average if self.options.predict == "marginal" else SurestGroup(self._augmenter.groups)
+        groups = self._augmenter.groups
+        self._marginal = build_average(self.options, groups)
+        self._average = self._marginal if self.options.predict == "marginal" else SurestGroup(groups)
 
     def run_point(self, batch: Batch, views: Views) -> Outcome:
         source = self.source_logits(batch)[0] if self.options.look_at_source else None
         if reason := source_gate(self.options, source):
             return Outcome(Status.GATED, reason=reason)
-        with episode(self.classifier.module), self.computing(), torch.no_grad():
+        with episode(self.classifier.module):
             if reason := first_views_gate(self.options, source, lambda n: self.view_logits(views.first(n))):
                 return Outcome(Status.GATED, reason=reason)
             drawn = views.draw()
             logits = self.view_logits(drawn)
-        answer = self._average(logits)
+        marginal_entropy = float(entropy(self._marginal(logits)))
+        reason = "averaged over the views, nothing adapted"
         seen = Seen(drawn, logits, logits) if batch.explain else None
-        return Outcome(
-            Status.AVERAGED, answer, "averaged over the views, nothing adapted", float(entropy(answer)), seen
-        )
+        return Outcome(Status.AVERAGED, self._average(logits), reason, marginal_entropy, seen)

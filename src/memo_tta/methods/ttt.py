@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from memo_tta.errors import ConfigError
 from memo_tta.methods.episode import episode
@@ -12,6 +13,7 @@ from memo_tta.methods.gradient import NOT_FINITE, ViewGradient
 from memo_tta.methods.method import Batch, Outcome, Seen
 from memo_tta.methods.options import with_default
 from memo_tta.methods.parameters import choose_parameters
+from memo_tta.methods.precision import computing
 from memo_tta.methods.prediction import Status
 from memo_tta.methods.update import UpdateOptions
 from memo_tta.methods.view_method import ViewMethod
@@ -19,6 +21,7 @@ from memo_tta.methods.view_source import ViewOptions, Views
 from memo_tta.models.batchnorm import mixed_statistics
 from memo_tta.models.classifier import Classifier
 from memo_tta.models.rotation import TURNS, turn
+from memo_tta.objectives import log_probabilities
 from memo_tta.views import Augmentation
 
 
@@ -46,29 +49,32 @@ class TTT(ViewMethod[TTTOptions]):
                 f"ttt: {classifier.name} has no rotation head (a method rotation_logits): "
                 "train one with `memo train --joint`, or use another method"
             )
-        self._rotation_logits = lambda x: rotation_logits(classifier.place(x))
+        self._rotation_logits = rotation_logits
         self._parameters = choose_parameters(classifier.module, self.options.params)
 
     def run_point(self, batch: Batch, views: Views) -> Outcome:
         options, module, seen = self.options, self.classifier.module, None
         rule = options.update_rule()
-        with (
-            episode(module, self._parameters),
-            self.computing(),
-            mixed_statistics(module, options.prior_strength),
-        ):
+        with episode(module, self._parameters), mixed_statistics(module, options.prior_strength) as mixed:
             for _ in range(options.steps):
                 drawn = views.draw()
+                self.settle(mixed, batch.x)
                 if batch.explain:
                     before = self.view_logits(drawn)
                     seen = Seen(drawn, before, before)
                 turns = torch.from_numpy(batch.rngs[0].integers(TURNS, size=len(drawn)))
-                gradient = ViewGradient(self._rotation_logits, turn(drawn, turns), options.micro_batch)
-                loss = F.cross_entropy(gradient.logits, turns.to(gradient.logits.device))
+                gradient = ViewGradient(self._turned_logits, turn(drawn, turns), options.micro_batch)
+                loss = F.nll_loss(log_probabilities(gradient.logits), turns.to(gradient.logits.device))
                 if not gradient.descend(loss, self._parameters, rule):
                     return Outcome(Status.NOT_FINITE, reason=NOT_FINITE)
+            mixed.release()
             with batch.ledger.stage("predict"), torch.no_grad():
-                logits = self.classifier(batch.x)[0]
+                logits = self.forward(batch.x)[0]
             if seen is not None:
+                self.settle(mixed, batch.x)
                 seen = replace(seen, after=self.view_logits(seen.views))
         return Outcome(Status.ADAPTED, logits, seen=seen)
+
+    def _turned_logits(self, x: Tensor) -> Tensor:
+        with computing(self.options.precision, self.classifier.device.type):
+            return self._rotation_logits(self.classifier.place(x))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from memo_tta.methods.bn import BatchNormOptions
-from memo_tta.methods.options import Described, Number, OneOf, Options, option, with_default
+from memo_tta.methods.options import Condition, Described, Number, OneOf, Options, option, when, with_default
 from memo_tta.methods.parameters import ParameterChoice
 from memo_tta.registry import Registry
 
@@ -88,11 +88,24 @@ class UpdateOptions(Options):
 
     optimizer: str = option("sgd", OneOf("optimizer", UPDATE_RULES), "the update rule")
     lr: float = option(2.5e-4, Number("(0, inf)"), "learning rate of the update rule")
-    momentum: float = option(0.0, Number("[0, 1)"), "momentum of SGD", needs=("optimizer", "sgd"))
+    momentum: float = option(
+        0.0,
+        Number("[0, 1)"),
+        "momentum of SGD, from the second step on",
+        needs=[
+            when("optimizer", "sgd"),
+            (
+                Condition("steps", "steps=2", lambda given: given > 1),
+                when("carry_optimizer", True),
+                when("online", True),
+            ),
+        ],
+        off=0,
+    )
     weight_decay: float = option(0.0, Number("[0, inf)"), "weight decay of the update rule")
     steps: int = option(
         1,
-        Number("[1, inf)", whole=True, instead="mt.method('tta', classifier) averages views without a step"),
+        Number("[1, inf)", whole=True, instead="the method tta averages views without a step"),
         "gradient steps; each sees new views, where there are views",
     )
     params: ParameterChoice = option(
@@ -104,7 +117,7 @@ class UpdateOptions(Options):
         "which parameters are adapted; a regular expression is searched in their names, a predicate takes "
         "(name, parameter)",
     )
-    prior_strength: float | None = with_default(BatchNormOptions, "prior_strength", 16)
+    prior_strength: float | None = with_default(BatchNormOptions, "prior_strength", 16, can_be_none=True)
 
     def update_rule(self) -> UpdateRule:
         """A new rule, without moments."""

@@ -1,7 +1,6 @@
 """Methods that look at views of one point."""
 
 from abc import abstractmethod
-from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import torch
@@ -14,6 +13,7 @@ from memo_tta.methods.method import Batch, Method, Outcome
 from memo_tta.methods.precision import computing
 from memo_tta.methods.prediction import Prediction
 from memo_tta.methods.view_source import Augmenter, DrawnViews, GivenViews, ViewOptions, Views
+from memo_tta.models.batchnorm import MixedStatistics
 from memo_tta.models.classifier import Classifier
 
 AnyViewOptions = TypeVar("AnyViewOptions", bound=ViewOptions)
@@ -50,11 +50,20 @@ class ViewMethod(Method[AnyViewOptions]):
         (answer,) = self._answers(batch, lambda: [self.run_point(batch, GivenViews(views.detach().clone()))])
         return answer.prediction
 
-    def computing(self) -> AbstractContextManager[None]:
-        """Compute in the precision of the options."""
-        return computing(self.options.precision, self.classifier.device.type)
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of the classifier, computed in the precision of the options."""
+        with computing(self.options.precision, self.classifier.device.type):
+            return self.classifier(x)
 
     @torch.no_grad()
     def view_logits(self, views: Tensor) -> Tensor:
         """Logits of the views, without a graph."""
-        return forward_in_chunks(self.classifier, views, self.options.micro_batch)
+        return forward_in_chunks(self.forward, views, self.options.micro_batch)
+
+    def settle(self, statistics: MixedStatistics, x: Tensor) -> None:
+        """With micro-batches, fix mixed statistics to those of the point.
+
+        Batch norm couples the views of a batch: chunks are exact only with statistics that are fixed before.
+        """
+        if self.options.micro_batch is not None:
+            statistics.fix(lambda: self.forward(x))

@@ -30,8 +30,8 @@ class ViewOptions(Options):
     micro_batch: int | None = option(
         None,
         Number("[1, inf)", whole=True),
-        "how many views go through the model at a time: same gradient, memory of one chunk; batch-norm "
-        "statistics then come from the point, not from the views",
+        "how many views go through the model at a time, to save memory; statistics that are mixed are then "
+        "the point's, not the views'",
     )
     precision: str = option(
         "float32",
@@ -81,13 +81,14 @@ class Augmenter:
     def __call__(self, point: Point, n: int, rng: np.random.Generator) -> Tensor:
         normalised, taken = getattr(self._augment, "normalised", None), self._classifier.preprocessing
         if normalised is not None and taken is not None:
-            return normalised(self._image(point), n, rng, taken.mean, taken.std, self._classifier.device)
-        return self._checked(self._augment(self._image(point), n, rng), n)
+            views = normalised(self._image(point), n, rng, taken.mean, taken.std, self._classifier.device)
+            return _counted(views, n)
+        return self._taken(self._augment(self._image(point), n, rng), n)
 
     def preview(self, point: Point, n: int, rng: np.random.Generator) -> Tensor | None:
         """n views at little cost, if the augmentation knows any."""
         preview = getattr(self._augment, "preview", None)
-        return None if preview is None else self._checked(preview(self._image(point), n, rng), n)
+        return None if preview is None else self._taken(preview(self._image(point), n, rng), n)
 
     def groups(self, n: int) -> Sequence[int] | None:
         """How many of n views each group has; None where every view stands for itself."""
@@ -97,11 +98,8 @@ class Augmenter:
     def _image(self, point: Point) -> Any:
         return point.whole if getattr(self._augment, "whole_image", False) else point.fitted
 
-    def _checked(self, views: Any, n: int) -> Tensor:
-        if not isinstance(views, Tensor) or views.ndim < 1 or len(views) != n:
-            got = list(views.shape) if isinstance(views, Tensor) else type(views).__name__
-            raise InputError(f"augment: expected a tensor of {n} views, got {got}")
-        return self._classifier.normalise(views.detach())
+    def _taken(self, views: Any, n: int) -> Tensor:
+        return self._classifier.normalise(_counted(views, n).detach())
 
 
 class DrawnViews:
@@ -146,6 +144,13 @@ class DrawnViews:
 
     def _make(self) -> Tensor:
         return self._augmenter(self._point, self._n, self._rng)
+
+
+def _counted(views: Any, n: int) -> Tensor:
+    if not isinstance(views, Tensor) or views.ndim < 1 or len(views) != n:
+        got = list(views.shape) if isinstance(views, Tensor) else type(views).__name__
+        raise InputError(f"augment: expected a tensor of {n} views, got {got}")
+    return views
 
 
 def _named(augment: str, classifier: Classifier) -> Augmentation:

@@ -48,10 +48,6 @@ class MixedStatistics:
             layer: [layer._buffers[name] for name in STATISTICS] for layer in layers
         }
 
-    @property
-    def mixes_nothing(self) -> bool:
-        return not self._running
-
     def attach(self) -> None:
         for layer in self._running:
             layer.register_forward_pre_hook(self._mix)

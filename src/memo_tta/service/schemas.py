@@ -137,7 +137,7 @@ class PredictResponse(Summary):
     seed: int = Field(description="Of the views.", examples=[0])
     timings: Timings
     views: list[View] | None = Field(
-        description="With explain: the views; none if a gate or the deadline came first.",
+        description="With explain: the views, where it adapted to them or averaged them.",
         examples=[None],
     )
 

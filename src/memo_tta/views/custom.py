@@ -25,7 +25,7 @@ class Augmentation(Protocol):
     An augmentation that can do more has more methods; all are optional:
     - `normalised(image, n, rng, mean, std, device)`: the same views as the module takes them, made there;
     - `preview(image, n, rng)`: n views that cost little, for gates that look at a few views first;
-    - `groups(n)`: how many of n views belong together, by name and in order.
+    - `groups(n)`: a mapping from group name to number of views, in order, adding up to n.
     """
 
     def __call__(self, image: Any, n: int, rng: np.random.Generator, /) -> Tensor: ...
