@@ -1,14 +1,13 @@
 """Memory and gradient of micro batches against the whole batch of views."""
 
 import json
-import resource
 import sys
 from collections.abc import Iterator
 
 import torch
 
 import memo_tta as mt
-from benchmarks.measure import Row, in_new_process
+from benchmarks.measure import Row, in_new_process, peak_kib
 from memo_tta.methods.gradient import ViewGradient
 from memo_tta.models.resnet import resnet50
 
@@ -39,17 +38,13 @@ def _classifier(size: int) -> mt.Classifier:
     return mt.Classifier(resnet50().eval(), size=size, mean=(0.5,) * 3, std=(0.5,) * 3)
 
 
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
 def _extra_memory(micro_batch: int) -> int:
     """KiB by which one prediction raises the peak of this process."""
     robust = mt.Memo(_classifier(SIZE), micro_batch=micro_batch)
     x, views = torch.randn(1, 3, SIZE, SIZE), torch.randn(VIEWS, 3, SIZE, SIZE)
-    before = _peak()
+    before = peak_kib()
     robust.predict_views(x, views)
-    return _peak() - before
+    return peak_kib() - before
 
 
 def _gradient_difference() -> float:
