@@ -30,6 +30,14 @@ def test_views_that_are_just_confident_enough_close_the_gate():
     assert views_agree(HALVES, 0, math.nextafter(0.5, 1)) is None
 
 
+def test_gates_judge_half_precision_in_full():
+    """Near one, bfloat16 knows only every 256th."""
+    logits = torch.tensor([[6.0, 0.0], [6.0, 0.0]], dtype=torch.bfloat16)
+    exact = float(torch.tensor([6.0, 0.0]).softmax(dim=0)[0])
+    assert views_agree(logits, 0, exact) and source_is_confident(logits[0], exact)
+    assert not views_agree(logits, 0, exact + 1e-5) and not source_is_confident(logits[0], exact + 1e-5)
+
+
 def test_views_must_all_say_the_label():
     assert views_agree(HALVES, 1, 0.1) is None
     other = torch.stack([logits_of(0.9, 0.05, 0.05), logits_of(0.4, 0.5, 0.1)])

@@ -159,3 +159,16 @@ def test_interrupted_in_the_middle_nothing_is_carried():
         robust.predict(second)
     hook.remove()
     assert torch.equal(robust.predict(second).logits, expected)
+
+
+@pytest.mark.parametrize("teaches", [True, False])
+def test_moments_are_carried_also_by_points_that_teach_nothing(teaches, monkeypatch):
+    """The moments of Adam go from point to point, whether or not the weights do."""
+    monkeypatch.setattr(memory, "SURE", 1 if teaches else 0)
+    options = {"reset": "anchor", "pull": 1, "optimizer": "adamw", "lr": 0.01}  # so weights never move on
+    answers = []
+    for carry in (False, True):
+        robust = mt.Memo(build_classifier("group-norm"), carry_optimizer=carry, **options)
+        answers.append([robust.predict_views(x, views).logits for x, views in stream(3)])
+    alone, carried = answers
+    assert torch.equal(alone[0], carried[0]) and not torch.equal(alone[1], carried[1])

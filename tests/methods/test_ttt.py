@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 import memo_tta as mt
 from memo_tta.errors import ConfigError
@@ -53,6 +54,53 @@ def test_chunks_give_the_same_answer():
         METHODS["ttt"](classifier, lr=0.05, n_views=8, micro_batch=m).predict(image) for m in (None, 3)
     ]
     torch.testing.assert_close(answers[0].logits, answers[1].logits, rtol=1e-4, atol=1e-5)
+
+
+class BatchNormRotation(nn.Module):
+    """Two heads on a trunk with batch norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8)
+        self.head, self.rotation = nn.Linear(8, 5), nn.Linear(8, 4)
+
+    def trunk(self, x):
+        return self.norm(self.conv(x)).relu().mean(dim=(2, 3))
+
+    def forward(self, x):
+        return self.head(self.trunk(x))
+
+    def rotation_logits(self, x):
+        return self.rotation(self.trunk(x))
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 100])
+def test_chunks_mix_the_statistics_of_the_point(chunk):
+    """Fixed while copies are turned, and those of the adapted model when the point is predicted."""
+    torch.manual_seed(0)
+    module, n, lr, image = BatchNormRotation().eval(), 4, 0.5, pictures(1)[0]
+    classifier = mt.Classifier(module, size=8, mean=(0.5,) * 3, std=(0.5,) * 3)
+    options = {"lr": lr, "n_views": 6, "prior_strength": n, "micro_batch": chunk}
+    ours = METHODS["ttt"](classifier, **options).predict(image, sample_id="a")
+
+    x, rng, twin = classifier.point(image).x[None], sample_rng(0, "a"), copy.deepcopy(module)
+    views = classifier.normalise(CropFlip(8)(image, 6, rng))
+    turns = torch.from_numpy(rng.integers(4, size=6))
+
+    def mix():
+        with torch.no_grad():
+            seen = twin.conv(x)
+            twin.norm.running_mean = (n * module.norm.running_mean + seen.mean(dim=(0, 2, 3))) / (n + 1)
+            twin.norm.running_var = (n * module.norm.running_var + seen.var(dim=(0, 2, 3))) / (n + 1)
+
+    mix()
+    F.cross_entropy(twin.rotation_logits(turn(views, turns)), turns).backward()
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            parameter -= 0 if parameter.grad is None else lr * parameter.grad
+        mix()
+        expected = twin(x)[0]
+    torch.testing.assert_close(ours.logits, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_model_without_a_rotation_head_is_told_what_to_train():
