@@ -10,6 +10,7 @@ from PIL import Image
 
 from memo_tta.data.corruptions import corrupt
 from memo_tta.data.sample_images import load_sample
+from memo_tta.methods import METHODS
 from memo_tta.models.zoo import load
 from memo_tta.seeding import content_id, sample_rng
 from memo_tta.service.page import HOME, STATIC
@@ -88,6 +89,7 @@ def test_the_result_shows_both_answers_and_the_views(open_client):
 def test_a_method_that_averages_shows_its_views_too(open_client, method):
     client = open_client(method=method, options={"restore": {"early_views": None}, "tta": {"n_views": 6}})
     html = client.post("/page/predict", files={"image": png(3)}, headers=HTMX).text
+    assert METHODS[method].about in client.get("/").text
     assert "Not adapted" not in html and html.count('alt="View ') == (6 if method == "tta" else 16)
     assert "after it adapted" not in html
 

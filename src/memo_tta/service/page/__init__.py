@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from memo_tta.data.corruptions import CORRUPTIONS, SEVERITIES
 from memo_tta.data.sample_images import load_sample
+from memo_tta.methods import METHODS
 from memo_tta.methods.memo import MemoOptions
 from memo_tta.models.classifier import Classifier
 from memo_tta.service.desk import Desk
@@ -139,6 +140,7 @@ def _renderer(desk: Desk, controls: Controls) -> Callable[..., HTMLResponse]:
     environment.globals.update(
         model=desk.served.model,
         settings=desk.served.settings,
+        about=METHODS[desk.served.settings.method].about,
         controls=controls,
         corruptions=CORRUPTIONS,
         first=FIRST_SHIFT,
