@@ -46,11 +46,13 @@ def test_the_answer_is_that_of_the_adapted_weights(net, image):
 
 
 def test_ttt_computes_in_it_too(image):
-    full, reduced = (
-        mt.method("ttt", build_classifier("rotation"), n_views=4, precision=precision).predict(image)
-        for precision in ("float32", "bf16")
-    )
-    assert not torch.equal(full.logits, reduced.logits)
+    """Both of its heads: the one that tells how far copies were turned, and the one that answers."""
+    classifier, seen = build_classifier("rotation"), []
+    for head in (classifier.module.rotation, classifier.module):
+        head.register_forward_hook(lambda _module, _inputs, output: seen.append(output.dtype))
+    mt.method("ttt", classifier, n_views=4, precision="bf16").predict(image)
+    # The rotation, the answer; and the source's answer, which is always in full precision.
+    assert seen == [torch.bfloat16, torch.bfloat16, torch.float32]
 
 
 @pytest.mark.parametrize("method", ["tta", "restore", "memo", "ttt"])
