@@ -168,9 +168,9 @@ def test_interrupts_that_come_faster_than_a_model_is_restored():
     before, put, calls = everything(net), episode._put_value, itertools.count()
 
     def interrupted_every_other_time(tensor, value):
-        put(tensor, value)
         if next(calls) % 2:
             raise Interrupt
+        put(tensor, value)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(episode, "_put_value", interrupted_every_other_time)
