@@ -161,9 +161,19 @@ def test_the_caller_s_gradient_mode_is_back_while_the_exception_is_still_held(mo
         assert (torch.is_grad_enabled(), torch.is_inference_mode_enabled()) == modes
 
 
+class Wide(nn.Module):
+    """Has far more tensors than an action has tries, and a gradient for each."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ParameterList(torch.randn(4, 3) for _ in range(3 * FUTILE))
+
+    def forward(self, x):
+        return x @ sum(self.parts)
+
+
 def test_interrupts_that_come_faster_than_a_model_is_restored():
-    """One for every tensor of a network with far more of them than tries."""
-    net = nn.Sequential(*(nn.Linear(4, 4) for _ in range(FUTILE)), nn.Linear(4, 3))
+    net = Wide()
     robust = mt.Memo(mt.Classifier(net), n_views=2, lr=0.05, augment=lambda x, n, rng: torch.randn(n, 4))
     before, put, calls = everything(net), episode._put_value, itertools.count()
 
