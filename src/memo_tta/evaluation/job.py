@@ -119,7 +119,7 @@ class Replica:
         ]
 
     def fingerprint(self) -> str:
-        """Of the model's weights, bit for bit."""
+        """Digest the model's weights, bit for bit."""
         return fingerprint(self.classifier.module)
 
 

@@ -81,7 +81,7 @@ class RecordStore:
         return stored + len(methods) * skipped
 
     def errors(self) -> dict[str, tuple[int, int]]:
-        """Of each method: wrong answers, and all."""
+        """Count wrong answers and all answers of each method."""
         query = "SELECT method, SUM(prediction != label), COUNT(*) FROM records GROUP BY method"
         return {method: (wrong, total) for method, wrong, total in self._connection.execute(query)}
 

@@ -7,7 +7,7 @@ from torch import nn
 
 
 def fingerprint(module: nn.Module) -> str:
-    """Of all parameters and buffers that the module saves."""
+    """Digest all parameters and buffers that the module saves."""
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in module.state_dict().items():
         digest.update(name.encode())

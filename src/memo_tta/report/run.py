@@ -65,7 +65,7 @@ class Run:
         return clean[0] if len(clean) == 1 else None
 
     def class_names(self, block: Block) -> list[str]:
-        """Of the labels in the records; numbers where nobody kept the names."""
+        """Name the classes in the records; numbers where nobody kept the names."""
         highest = max(int(part.label.max()) for methods in block.parts.values() for part in methods.values())
         names = self.facts.get("labels", {}).get(block.dataset, [])
         return names if highest < len(names) else [str(index) for index in range(highest + 1)]
