@@ -11,7 +11,7 @@ install: .venv/installed
 	# Without their dependencies: they would replace the torch that was just installed.
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps torchvision timm
 	# Compiled once, so that the first prediction does not wait for it.
-	$(BIN)/python -c 'import memo_tta.views.cutting, memo_tta.views.kernels'
+	$(BIN)/python -c 'import memo_tta.views.crop_kernels, memo_tta.views.augmix_kernels'
 	@touch $@
 
 demo: install
@@ -35,7 +35,7 @@ bench: install
 
 # The service at twice its capacity for a minute, on loopback: about two minutes in all.
 load: install
-	$(BIN)/python -m benchmarks.load
+	$(BIN)/python -m tests.service.load
 
 clean:
 	rm -rf .venv dist .pytest_cache .ruff_cache .hypothesis

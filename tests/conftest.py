@@ -13,7 +13,7 @@ import torch
 from hypothesis import settings
 
 from memo_tta.cli import main
-from memo_tta.models.resnet_cifar import ResNet26
+from memo_tta.models.networks.resnet26 import ResNet26
 
 ROOT = Path(__file__).parent.parent
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import memo_tta as mt
-from memo_tta.models.rotation import JointResNet26
+from memo_tta.models.networks.resnet26_joint import JointResNet26
 
 SIZE, CLASSES = 8, 5
 

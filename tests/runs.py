@@ -6,23 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from memo_tta.evaluation.record import Record
-from memo_tta.evaluation.store import writing
+from memo_tta.evaluation.records import Record
+from memo_tta.evaluation.store import open_for_writing
 
 CLASSES = 5
 
 
-def record(method: str, place: int, right: bool, **values: Any) -> Record:
-    """A point of class place % 5, answered right or with the next class."""
-    label = place % CLASSES
-    prediction = label if right else (label + 1) % CLASSES
+def record(method: str, position: int, right: bool, **values: Any) -> Record:
+    """A point of class position % 5, answered right or with the next class."""
+    target = position % CLASSES
+    prediction = target if right else (target + 1) % CLASSES
     given = {"dataset": "made", "corruption": "", "severity": 0, "score": 0.75, "seconds": 0.5, **values}
     return Record(
         **given,
-        place=place,
-        sample=f"s{place}",
+        position=position,
+        sample=f"s{position}",
         method=method,
-        label=label,
+        target=target,
         prediction=prediction,
         entropy_before=1.0,
         entropy_after=0.5,
@@ -48,7 +48,7 @@ def random_records(
     return [
         record(
             method,
-            place,
+            position,
             bool(rng.random() < 2 / 3),
             dataset=dataset,
             corruption=corruption,
@@ -58,12 +58,12 @@ def random_records(
         )
         for (corruption, severity), size in zip(parts, sizes, strict=True)
         for method in methods
-        for place in range(size)
+        for position in range(size)
     ]
 
 
 def write_run(folder: Path, records: Sequence[Record], **facts: Any) -> Path:
-    with writing(folder) as store:
+    with open_for_writing(folder) as store:
         store.add(records)
-        store.remember(facts)
+        store.save_metadata(facts)
     return folder

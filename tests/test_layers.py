@@ -11,13 +11,14 @@ PACKAGE = Path(memo_tta.__file__).parent
 
 LAYERS = [
     {"errors", "interrupts", "files"},
-    {"registry", "seeding", "class_lists", "workers"},
+    {"registry", "seeding", "class_lists"},
+    {"workers"},
     {"image"},
     {"objectives", "views", "models", "data"},
     {"methods"},
     {"training", "evaluation"},
     {"report"},
-    {"service"},
+    {"service", "bench"},
     {"cli"},
     {"__main__"},
 ]

@@ -13,6 +13,6 @@ def test_the_wheel_carries_types_labels_and_the_speed_suite(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     page = ("service/page/templates/page.html", "service/page/static/htmx.min.js")
-    for name in ("py.typed", "data/class_lists/imagenet.txt", "benchmarks/suite.py", "cli/predict.py", *page):
+    for name in ("py.typed", "data/class_lists/imagenet.txt", "bench/suite.py", "cli/predict.py", *page):
         assert f"memo_tta/{name}" in names
     assert not any(name.startswith("tests") for name in names)

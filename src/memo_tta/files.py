@@ -14,7 +14,7 @@ def data_folder() -> Path:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """Gives a path to write to; it becomes `path` when the block ends well, and vanishes otherwise."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -28,7 +28,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
+def atomic_folder(path: Path) -> Iterator[Path]:
     """Gives a folder to fill; it becomes `path`, which must not exist yet, when the block ends well."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = Path(mkdtemp(prefix=f".{path.name}.", dir=path.parent))
@@ -40,7 +40,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
         rmtree(part, ignore_errors=True)
 
 
-def remove_leftovers(folder: Path) -> None:
+def remove_partial_files(folder: Path) -> None:
     """Delete what a killed process left of files it had begun below the folder."""
     for part in folder.rglob(".*.part"):
         pid = part.name.split(".")[-2]

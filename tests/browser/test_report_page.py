@@ -1,7 +1,7 @@
 """A run's page as a person sees it, in Chromium; skipped where there is no browser."""
 
-from memo_tta.evaluation.evaluate import evaluate
-from memo_tta.evaluation.job import Job
+from memo_tta.evaluation.driver import evaluate
+from memo_tta.evaluation.job import EvaluationJob
 from memo_tta.report.page import run_page
 from memo_tta.report.run import open_run
 from memo_tta.workers import Processes
@@ -26,7 +26,7 @@ def show(page, runs, path):
 
 
 def test_the_page_of_a_real_run(page, tmp_path):
-    job = Job(
+    job = EvaluationJob(
         data=["sample"],
         model="resnet26",
         options={"memo": {"n_views": 4, "lr": 0.05}},
@@ -45,9 +45,9 @@ def test_the_page_of_several_runs(page, tmp_path):
     runs = []
     for views in (4, 16):
         options = {"memo": {"n_views": views}}
-        job = Job(data=["gone"], model="resnet50", methods=("source", "memo"), options=options)
+        job = EvaluationJob(data=["gone"], model="resnet50", methods=("source", "memo"), options=options)
         records = random_records([("fog", 1), ("snow", 5)], methods=("source", "memo"), seed=views)
-        runs.append(write_run(tmp_path / f"{views} views", records, job=job.facts()))
+        runs.append(write_run(tmp_path / f"{views} views", records, job=job.as_dict()))
     shown = show(page, runs, tmp_path / "page.html")
     assert len(shown) == 1 + 2 * 2 and page.locator("tr.model").count() == 2
     assert page.locator(".maps table").count() == 2 * 2

@@ -134,18 +134,18 @@ def test_nothing_sticks_out(opened, size):
 
 
 def test_a_busy_service_says_so(opened, service):
-    places, service.desk.pool._places = service.desk.pool._places, -100
+    places, service.handlers.pool._queue_size = service.handlers.pool._queue_size, -100
     try:
         opened.click("#predict")
         opened.wait_for_selector("#result .refusal[data-error=busy]")
     finally:
-        service.desk.pool._places = places
+        service.handlers.pool._queue_size = places
     opened.click("#predict")
     opened.wait_for_selector("[data-side=after]")
 
 
 def test_a_page_that_is_opened_while_the_model_warms_up_shows_its_image_later(page, service):
-    pool = service.desk.pool
+    pool = service.handlers.pool
     alive, pool.alive = pool.alive, 0
     try:
         page.goto(service.url)

@@ -10,9 +10,9 @@ from PIL import Image
 
 from memo_tta.class_lists import class_list
 from memo_tta.cli import COMMANDS
-from memo_tta.cli.options import all_method_options
+from memo_tta.cli.method_options import all_method_options
 from memo_tta.methods import METHODS
-from memo_tta.models.resnet_cifar import ResNet26
+from memo_tta.models.networks.resnet26 import ResNet26
 from tests.conftest import Vectors
 
 

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from benchmarks.wire import exchange, predict_request, request
 from memo_tta.service import server
+from tests.service.http_client import exchange, predict_request, request
 from tests.service.live import PATIENCE, png
 
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import memo_tta as mt
-from memo_tta.data import catalog, cifar
+from memo_tta.data import catalog
 from memo_tta.data.catalog import CATALOG, load_dataset, load_parts
+from memo_tta.data.formats import cifar
 from memo_tta.errors import ConfigError, DataError
 from tests.data.published import RNG, images, save_cifar101
 
@@ -23,7 +24,7 @@ def test_cifar101_in_both_versions(data, name, version, rows):
     dataset = mt.load_dataset(name)
     assert isinstance(dataset.images, np.memmap) and len(dataset) == rows
     sample = dataset[rows - 1]
-    assert sample.id == rows - 1 and sample.label == y[-1] and dataset.labels[sample.label]
+    assert sample.id == rows - 1 and sample.target == y[-1] and dataset.labels[sample.target]
     np.testing.assert_array_equal(sample.image, x[-1])
 
 
@@ -41,7 +42,7 @@ def test_cifar10c_has_its_levels_one_after_the_other(data, monkeypatch):
         np.testing.assert_array_equal(
             np.stack([s.image for s in part]), fog[(level - 1) * rows : level * rows]
         )
-        assert part.y.tolist() == y[:rows].tolist()
+        assert part.targets.tolist() == y[:rows].tolist()
     assert [(p.corruption, p.severity) for p in load_parts("cifar10-c", ["fog"], [5, 3])] == [
         ("fog", 5),
         ("fog", 3),
@@ -73,7 +74,7 @@ def test_an_npz_is_mapped_not_read(tmp_path, save):
     dataset = load_dataset(str(tmp_path / "own.npz"))
     assert isinstance(dataset.images, np.memmap) and dataset.labels == ["0", "1", "2", "3"]
     np.testing.assert_array_equal(dataset.images, x)
-    assert dataset.y.tolist() == y.tolist() and dataset.name == "own"
+    assert dataset.targets.tolist() == y.tolist() and dataset.name == "own"
 
 
 def with_array(tmp_path, **arrays):

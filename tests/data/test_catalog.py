@@ -37,13 +37,13 @@ def test_names_that_mean_nothing(tmp_path):
 def test_on_the_fly_corruption_depends_on_seed_and_id_alone():
     clean, noisy = load_dataset("sample"), load_dataset("sample+shot_noise:4")
     assert (noisy.corruption, noisy.severity, len(noisy)) == ("shot_noise", 4, 500)
-    place = 123
-    expected = corrupt(clean[place].image, "shot_noise", 4, sample_rng(0, f"shot_noise 4 {place}"))
-    np.testing.assert_array_equal(noisy[place].image, expected)
-    np.testing.assert_array_equal(noisy.take([7, place])[1].image, expected)
+    position = 123
+    expected = corrupt(clean[position].image, "shot_noise", 4, sample_rng(0, f"shot_noise 4 {position}"))
+    np.testing.assert_array_equal(noisy[position].image, expected)
+    np.testing.assert_array_equal(noisy.take([7, position])[1].image, expected)
     chosen = load_parts("sample", ["shot_noise"], [4])[0]
-    np.testing.assert_array_equal(chosen[place].image, expected)
-    assert not np.array_equal(load_dataset("sample+shot_noise:4", seed=1)[place].image, expected)
+    np.testing.assert_array_equal(chosen[position].image, expected)
+    assert not np.array_equal(load_dataset("sample+shot_noise:4", seed=1)[position].image, expected)
 
 
 def test_large_images_are_cropped_as_imagenet_c_was_before_they_are_corrupted(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from memo_tta.data.catalog import load_dataset
-from memo_tta.data.cifar_archive import ARRAYS, read_archive, unpack
+from memo_tta.data.fetch.cifar_archive import ARRAYS, read_archive, unpack
 from memo_tta.errors import DataError, UnknownName
 
 ROWS = 7  # images per batch

@@ -7,8 +7,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import numpy as np
 import pytest
 
-from memo_tta.data import sources
-from memo_tta.data.download import download
+from memo_tta.data.fetch import sources
+from memo_tta.data.fetch.download import download
 from memo_tta.errors import DataError
 from tests.data.test_cifar import BATCHES, npm, official
 

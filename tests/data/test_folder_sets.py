@@ -8,9 +8,9 @@ from torch import nn
 import memo_tta as mt
 from memo_tta.class_lists import class_list
 from memo_tta.data.catalog import load_dataset
-from memo_tta.data.folder import FileImages
+from memo_tta.data.formats.folder import FileImages
 from memo_tta.errors import DataError, InputError
-from memo_tta.evaluation.fitting import fit
+from memo_tta.evaluation.class_matching import match_classes
 from tests.data.published import save_folder
 
 WNIDS = class_list("imagenet-wnids")
@@ -22,12 +22,14 @@ def test_imagenet_c_is_read_file_by_file_and_not_resized(data):
     files = save_folder(data / "imagenet-c/snow/3", [f"{WNIDS[7]}/b.JPEG", f"{WNIDS[2]}/a.JPEG"], side=224)
     part = load_dataset("imagenet-c+snow:3")
     assert isinstance(part.images, FileImages) and part.metric == "mce" and part.classes is None
-    assert [(s.id, s.label) for s in part] == [(f"{WNIDS[2]}/a.JPEG", 2), (f"{WNIDS[7]}/b.JPEG", 7)]
+    assert [(s.id, s.target) for s in part] == [(f"{WNIDS[2]}/a.JPEG", 2), (f"{WNIDS[7]}/b.JPEG", 7)]
     assert part.labels[7] == "cock"
     for sample in part:
         np.testing.assert_array_equal(sample.image, files[str(sample.id)])
     classifier = mt.Classifier(nn.Identity(), size=224, resize=256, mean=[0.5] * 3, std=[0.5] * 3)
-    np.testing.assert_array_equal(fit(classifier, part)[0].point(part[0].image).fitted, part[0].image)
+    np.testing.assert_array_equal(
+        match_classes(classifier, part)[0].point(part[0].image).fitted, part[0].image
+    )
     assert not np.array_equal(classifier.point(part[0].image).fitted, part[0].image)
 
 
@@ -59,7 +61,7 @@ def test_accuracy_is_counted_within_the_subset(data, name):
     wnids = class_list(name)
     save_folder(data / name, [f"{wnids[1]}/{place}.jpg" for place in range(3)])
     dataset = load_dataset(name)
-    assert len(dataset.labels) == len(dataset.classes) == 200 and dataset.y.tolist() == [1, 1, 1]
+    assert len(dataset.labels) == len(dataset.classes) == 200 and dataset.targets.tolist() == [1, 1, 1]
     outside = min(set(range(1000)) - set(dataset.classes))
     whole = mt.Classifier(
         PrefersOneOutside(outside, dataset.classes[1]),
@@ -73,7 +75,7 @@ def test_accuracy_is_counted_within_the_subset(data, name):
         source = mt.methods.METHODS["source"](classifier)
         return [source.predict(image).index == label for _, image, label in dataset]
 
-    assert right(fit(whole, dataset)[0]) == [True] * 3 and right(whole) == [False] * 3
+    assert right(match_classes(whole, dataset)[0]) == [True] * 3 and right(whole) == [False] * 3
 
 
 def test_a_folder_of_ones_own(tmp_path):
@@ -86,7 +88,7 @@ def test_a_folder_of_ones_own(tmp_path):
         "dog/1.png",
         "dog/2.png",
     ]
-    assert dataset.y.tolist() == [0, 1, 1] and dataset.name == "own"
+    assert dataset.targets.tolist() == [0, 1, 1] and dataset.name == "own"
     for sample in dataset.take([2, 0]):
         np.testing.assert_array_equal(sample.image, files[str(sample.id)])
 
@@ -94,7 +96,7 @@ def test_a_folder_of_ones_own(tmp_path):
 def test_a_folder_named_by_wordnet_ids_keeps_all_classes(tmp_path):
     save_folder(tmp_path / "val", [f"{WNIDS[999]}/a.png"])
     dataset = load_dataset(str(tmp_path / "val"))
-    assert dataset[0].label == 999 and len(dataset.labels) == 1000 and dataset.classes is None
+    assert dataset[0].target == 999 and len(dataset.labels) == 1000 and dataset.classes is None
 
 
 def test_bad_folders_name_the_folder(data, tmp_path):

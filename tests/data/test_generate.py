@@ -33,7 +33,7 @@ def npz(tmp_path_factory):
 @pytest.fixture
 def folder(tmp_path):
     save_folder(
-        tmp_path / "own", [f"{kind}/{place}.png" for kind in ("cat", "dog") for place in range(9)], 48
+        tmp_path / "own", [f"{kind}/{position}.png" for kind in ("cat", "dog") for position in range(9)], 48
     )
     return tmp_path / "own"
 
@@ -54,9 +54,9 @@ def test_arrays_become_cifar10cs_layout(memo, npz, tmp_path):
     noisy = np.load(tmp_path / "c/shot_noise.npy")
     assert noisy.shape == (5 * POINTS, 16, 16, 3) and noisy.dtype == np.uint8
     assert np.load(tmp_path / "c/labels.npy").tolist() == np.tile(y, 5).tolist()
-    for level, place in ((1, 0), (3, 421), (5, POINTS - 1)):
-        expected = corrupt(x[place], "shot_noise", level, sample_rng(0, f"shot_noise {level} {place}"))
-        np.testing.assert_array_equal(noisy[(level - 1) * POINTS + place], expected)
+    for level, position in ((1, 0), (3, 421), (5, POINTS - 1)):
+        expected = corrupt(x[position], "shot_noise", level, sample_rng(0, f"shot_noise {level} {position}"))
+        np.testing.assert_array_equal(noisy[(level - 1) * POINTS + position], expected)
     part = load_dataset(f"{tmp_path / 'c'}+contrast:5")
     assert (part.name, len(part), list(part.labels)) == ("own-c", POINTS, [str(i) for i in range(7)])
     here = {p.corruption for p in load_parts(str(tmp_path / "c"))}
@@ -130,7 +130,7 @@ def test_bad_images_stop_the_run_unless_they_may_be_skipped(memo, folder, tmp_pa
     (folder / "cat/3.png").write_bytes(b"no picture")
     words = ("corrupt", folder, "--out", tmp_path / "c", "--corruptions", "contrast", "--workers", 1)
     code, _, err = memo(*words)
-    assert code == 1 and "cat/3.png: not an image" in err and "--skip-bad goes on without it" in err
+    assert code == 1 and "cat/3.png: not an image" in err and "--skip-bad leaves such images out" in err
     code, out, err = memo(*words, "--skip-bad")
     assert code == 0 and "1 images skipped" in out and err.count("cat/3.png") == 1
     assert len(list((tmp_path / "c").rglob("*.JPEG"))) == 5 * 17

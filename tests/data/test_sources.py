@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 
 from memo_tta.class_lists import class_list
-from memo_tta.data import archives, sources
-from memo_tta.data.archives import Archive
 from memo_tta.data.catalog import load_dataset
 from memo_tta.data.corruptions.frost import frost_source
+from memo_tta.data.fetch import sources, tar_archives
+from memo_tta.data.fetch.tar_archives import Archive
 from memo_tta.errors import DataError
 from tests.data.published import images, save_cifar101, save_folder
 from tests.data.test_download import server
@@ -33,7 +33,7 @@ def archive(data, tmp_path, server, monkeypatch):
     server.content = path.read_bytes()
     checksum = f"md5:{hashlib.md5(server.content).hexdigest()}"
     entry = Archive(server.url.replace("/file", "/imagenet-r.tar"), checksum, {"imagenet-r": "imagenet-r"})
-    monkeypatch.setitem(archives.ARCHIVES, "imagenet-r", [entry])
+    monkeypatch.setitem(tar_archives.ARCHIVES, "imagenet-r", [entry])
     return path
 
 
@@ -67,12 +67,12 @@ def test_a_tar_file_cannot_write_outside_its_folder(data, tmp_path):
         member.size = 5
         tar.addfile(member, io.BytesIO(b"hello"))
     with pytest.raises(DataError, match="outside"):
-        Archive("http://host/evil.tar", "md5:0", {"a": "a"}).place(evil)
+        Archive("http://host/evil.tar", "md5:0", {"a": "a"}).unpack(evil)
     assert not (data / "outside").exists() and not list(data.iterdir())
 
 
 def test_parts_of_imagenet_c_come_one_by_one(data):
-    names = [name for entry in archives.ARCHIVES["imagenet-c"] for name in entry.moves]
+    names = [name for entry in tar_archives.ARCHIVES["imagenet-c"] for name in entry.moves]
     assert len(names) == len(set(names)) == 19
     assert not sources.is_present("imagenet-c")
     for name in names:

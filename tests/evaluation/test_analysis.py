@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from memo_tta.evaluation.alexnet import ALEXNET, ALEXNET_CLEAN
+from memo_tta.evaluation.alexnet_errors import ALEXNET, ALEXNET_CLEAN
 from memo_tta.evaluation.analysis import (
     calibration,
     collect,
@@ -11,8 +11,8 @@ from memo_tta.evaluation.analysis import (
     differences,
     errors_by_class,
     mean_error,
+    most_changed_points,
     rows,
-    telling_points,
 )
 from memo_tta.evaluation.metrics import calibration_error
 from memo_tta.evaluation.statistics import mcnemar_p, paired, wilson_interval
@@ -69,9 +69,9 @@ def shared_images(answers):
     """A block with a part per row, all of the same images; what is true is wrong."""
     shifts = [(corruption, level) for corruption in ("fog", "snow", "frost") for level in range(1, 6)]
     records = [
-        record("memo", place, not is_wrong, corruption=corruption, severity=level)
+        record("memo", position, not is_wrong, corruption=corruption, severity=level)
         for (corruption, level), part in zip(shifts, answers, strict=False)
-        for place, is_wrong in enumerate(part)
+        for position, is_wrong in enumerate(part)
     ]
     (block,) = collect(records)
     return block
@@ -111,7 +111,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
 def test_copies_of_an_image_are_no_new_evidence():
     once = random_records([("fog", 1)], 100)
     (single,) = collect(once)
-    copies = [record(r.method, r.place, r.right, corruption=c, severity=s) for r in once for c, s in PARTS]
+    copies = [record(r.method, r.position, r.right, corruption=c, severity=s) for r in once for c, s in PARTS]
     (several,) = collect(copies)
     one, many = compare(single, "memo", "source"), compare(several, "memo", "source")
     assert many.points == 3 * one.points and many.helped == 3 * one.helped
@@ -120,7 +120,7 @@ def test_copies_of_an_image_are_no_new_evidence():
 
 def test_comparisons_use_the_points_that_both_have():
     some = random_records(PARTS, 30)
-    records = [r for r in some if r.method != "memo" or (r.place < 12 and r.severity == 5)]
+    records = [r for r in some if r.method != "memo" or (r.position < 12 and r.severity == 5)]
     (block,) = collect(records)
     change = compare(block, "memo", "source")
     assert change.points == 24
@@ -172,7 +172,7 @@ def test_calibration_and_classes_are_of_all_points():
     bins, error = calibration(block, "tta")
     assert error == calibration_error([r.score for r in chosen], [r.right for r in chosen])
     assert sum(b.points for b in bins) == len(chosen)
-    of_class = [[not r.right for r in chosen if r.label == label] for label in range(5)]
+    of_class = [[not r.right for r in chosen if r.target == label] for label in range(5)]
     errors = errors_by_class(block, "tta", 6)
     assert errors[:5].tolist() == pytest.approx([np.mean(flags) for flags in of_class]) and np.isnan(
         errors[5]
@@ -180,7 +180,7 @@ def test_calibration_and_classes_are_of_all_points():
 
 
 def test_the_most_telling_points():
-    answers = {  # place: (right before, score), (right after, score), surely gained
+    answers = {  # position: (right before, score), (right after, score), surely gained
         0: ((False, 0.9), (True, 0.8), 0.7),
         1: ((False, 0.4), (True, 0.8), 0.4),
         2: ((False, 0.9), (True, 0.95), 0.85),
@@ -189,10 +189,10 @@ def test_the_most_telling_points():
         5: ((False, 0.9), (False, 0.99), None),
     }
     records = []
-    for place, (before, after, _) in answers.items():
-        records.append(record("source", place, before[0], score=before[1]))
-        records.append(record("memo", place, after[0], score=after[1]))
-    helped, hurt = telling_points(collect(records)[0], "memo", "source", 2)
-    assert [(point.place, pytest.approx(point.gain)) for point in helped] == [(2, 0.85), (0, 0.7)]
-    assert [(point.place, pytest.approx(point.gain)) for point in hurt] == [(3, -0.3)]
-    assert helped[0].label == 2 and helped[0].shift == ("", 0)
+    for position, (before, after, _) in answers.items():
+        records.append(record("source", position, before[0], score=before[1]))
+        records.append(record("memo", position, after[0], score=after[1]))
+    helped, hurt = most_changed_points(collect(records)[0], "memo", "source", 2)
+    assert [(point.position, pytest.approx(point.gain)) for point in helped] == [(2, 0.85), (0, 0.7)]
+    assert [(point.position, pytest.approx(point.gain)) for point in hurt] == [(3, -0.3)]
+    assert helped[0].target == 2 and helped[0].shift == ("", 0)

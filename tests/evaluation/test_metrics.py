@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memo_tta.errors import DataError, InputError
-from memo_tta.evaluation.alexnet import ALEXNET, ALEXNET_CLEAN
+from memo_tta.evaluation.alexnet_errors import ALEXNET, ALEXNET_CLEAN
 from memo_tta.evaluation.metrics import (
     Bin,
     calibration_error,
@@ -75,7 +75,7 @@ def test_a_confidence_outside_0_to_1_is_refused(value):
 def test_arrays_over_other_points_are_refused():
     with pytest.raises(InputError, match=r"confidence and right: .* got \(2,\) and \(1,\)"):
         reliability([0.5, 0.5], [True])
-    with pytest.raises(InputError, match=r"label and prediction: .* got \(0,\) and \(0,\)"):
+    with pytest.raises(InputError, match=r"target and prediction: .* got \(0,\) and \(0,\)"):
         class_errors([], [], 3)
 
 
@@ -94,7 +94,7 @@ def test_class_errors_weighed_by_points_are_the_error(pairs):
 
 @pytest.mark.parametrize("label", [-1, 3])
 def test_a_label_outside_the_classes_is_refused(label):
-    with pytest.raises(InputError, match="label: expected 0 to 2"):
+    with pytest.raises(InputError, match="target: expected 0 to 2"):
         class_errors([0, label], [0, 0], classes=3)
 
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memo_tta.data.dataset import Dataset
+from memo_tta.data.dataset import Dataset, balanced
 from memo_tta.errors import ConfigError, InputError
-from memo_tta.evaluation.fitting import fit
-from memo_tta.evaluation.record import Record
-from memo_tta.evaluation.runner import Skipped, run
+from memo_tta.evaluation.class_matching import match_classes
+from memo_tta.evaluation.records import Record, SkippedPoint
+from memo_tta.evaluation.runner import run
 from memo_tta.evaluation.statistics import wilson_interval
-from memo_tta.evaluation.summary import balanced, summarise
+from memo_tta.evaluation.summary import summarise
 from memo_tta.methods import METHODS
 from memo_tta.views import AugMix
 from tests.nets import SIZE, build_classifier, pictures
@@ -39,10 +39,10 @@ def test_methods_together_say_what_each_says_alone(kind):
 
     data = dataset(3)
     together = list(run(data, {name: build(name) for name in names}))
-    assert [(row.place, row.method) for row in together[: len(names)]] == [(0, name) for name in names]
+    assert [(row.position, row.method) for row in together[: len(names)]] == [(0, name) for name in names]
     for row in together:
-        alone = build(row.method).predict(data.images[row.place], sample_id=row.place)
-        assert (row.prediction, row.label, row.adapted) == (alone.index, row.place % 5, alone.adapted)
+        alone = build(row.method).predict(data.images[row.position], sample_id=row.position)
+        assert (row.prediction, row.target, row.adapted) == (alone.index, row.position % 5, alone.adapted)
         assert row.score == pytest.approx(alone.score, rel=1e-5)
         assert row.entropy_after == pytest.approx(alone.entropy, rel=1e-4, abs=1e-6)
         assert row.entropy_before == pytest.approx(alone.source.entropy, rel=1e-5)
@@ -83,7 +83,7 @@ def test_batches_come_in_order_and_the_last_one_is_short():
     classifier.module.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
     bn = METHODS["bn"](classifier, batch_size=4)
     rows = list(run(dataset(10), {"bn": bn}))
-    assert [row.place for row in rows] == list(range(10)) and sizes[::2] == [4, 4, 2]
+    assert [row.position for row in rows] == list(range(10)) and sizes[::2] == [4, 4, 2]
 
 
 def test_an_online_method_starts_from_the_source():
@@ -102,28 +102,28 @@ class Broken:
     def __len__(self):
         return 5
 
-    def __getitem__(self, place):
-        if place == 2:
+    def __getitem__(self, position):
+        if position == 2:
             raise InputError("c.png: not an image")
-        return pictures(5)[place]
+        return pictures(5)[position]
 
 
 def test_bad_images_stop_unless_they_may_be_skipped():
     data = Dataset("own", Broken(), np.zeros(5, int), list("abcde"), ids=list("abcde"))
     classifier = build_classifier("batch-norm")
     methods = {name: METHODS[name](classifier) for name in ("source", "bn")}
-    with pytest.raises(InputError, match=r"not an image \(--skip-bad goes on without it\)"):
+    with pytest.raises(InputError, match=r"not an image \(--skip-bad leaves such images out\)"):
         list(run(data, methods))
     rows = list(run(data, methods, skip_bad=True))
-    assert [row.sample for row in rows if isinstance(row, Skipped)] == ["c", "c"]
-    assert [row.place for row in rows if isinstance(row, Record)] == [0, 1, 3, 4] * 2
+    assert [row.sample for row in rows if isinstance(row, SkippedPoint)] == ["c", "c"]
+    assert [row.position for row in rows if isinstance(row, Record)] == [0, 1, 3, 4] * 2
 
 
 def test_summary_counts_errors_by_data_set_and_method():
     methods = {"source": METHODS["source"](build_classifier("group-norm"))}
     records = list(run(dataset(10), methods))
     (row,) = summarise(records)
-    wrong = sum(r.prediction != r.label for r in records)
+    wrong = sum(r.prediction != r.target for r in records)
     assert (row.dataset, row.method, row.points, row.error) == ("noise", "source", 10, wrong / 10)
     assert (row.low, row.high) == wilson_interval(wrong, 10)
     assert row.seconds == np.median([r.seconds for r in records])
@@ -133,7 +133,7 @@ def test_summary_counts_errors_by_data_set_and_method():
 def test_a_balanced_part_spreads_over_the_classes(count, seed):
     data = dataset(40)
     part = balanced(data, count, seed)
-    counts = np.bincount(part.y, minlength=5)
+    counts = np.bincount(part.targets, minlength=5)
     assert len(part) == count and counts.max() - counts.min() <= 1
     assert list(part.ids) == sorted(part.ids) == list(balanced(data, count, seed).ids)
 
@@ -142,15 +142,17 @@ def test_a_balanced_part_of_many_classes_is_not_the_first_of_them():
     data = Dataset(
         "many", np.zeros((1000, 1, 1, 3), np.uint8), np.arange(1000), [str(i) for i in range(1000)]
     )
-    places = np.array(balanced(data, 100).ids)
-    assert places.max() > 900 and abs(places.mean() - 500) < 100
+    positions = np.array(balanced(data, 100).ids)
+    assert positions.max() > 900 and abs(positions.mean() - 500) < 100
 
 
 def test_labels_are_fitted_to_the_model_by_name():
     classifier = build_classifier("group-norm")
     own = Dataset("own", np.zeros((3, 8, 8, 3), np.uint8), np.array([0, 1, 1]), ["b", "e"])
-    assert fit(classifier, own)[1].y.tolist() == [1, 4, 4]
+    assert match_classes(classifier, own)[1].targets.tolist() == [1, 4, 4]
     numbered = replace(own, labels=["0", "1"])
-    assert fit(classifier, numbered)[1].y.tolist() == [0, 1, 1]
-    with pytest.raises(ConfigError, match=r"own: has 2 classes, the model 5, and 'x' is not among them"):
-        fit(classifier, replace(own, labels=["b", "x"]))
+    assert match_classes(classifier, numbered)[1].targets.tolist() == [0, 1, 1]
+    with pytest.raises(
+        ConfigError, match=r"own: has 2 classes, the model 5, and 'x' is not among the model's"
+    ):
+        match_classes(classifier, replace(own, labels=["b", "x"]))

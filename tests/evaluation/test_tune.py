@@ -12,10 +12,10 @@ from torch import nn
 
 from memo_tta.data.corruptions import VALIDATION
 from memo_tta.evaluation import tune
-from memo_tta.evaluation.job import Job
-from memo_tta.evaluation.store import FILE, reading
+from memo_tta.evaluation.job import EvaluationJob
+from memo_tta.evaluation.store import FILE, open_for_reading
 from memo_tta.evaluation.tune import Trial, as_toml, best_of, stages, trial_count
-from tests.evaluation.test_evaluate import files
+from tests.evaluation.test_driver import files
 from tests.nets import NETS
 
 __all__ = ["files"]
@@ -71,7 +71,7 @@ def test_of_equal_settings_the_search_goes_on_from_the_first(files, monkeypatch,
         return Trial(method, options, 5 if rate in (1e-3, 1e-4) else 9, 100)
 
     monkeypatch.setattr(tune, "_trial", trial)
-    job = Job(data=[str(files / "own.npz")], model=f"{files}/own.py:build")
+    job = EvaluationJob(data=[str(files / "own.npz")], model=f"{files}/own.py:build")
     trials = list(tune.tune(job, tmp_path, None, lambda *_: None))
     assert {"lr": 2.5e-3} in tried and {"lr": 2.5e-4} not in tried  # around the first of the equal rates
     assert {"lr": 1e-3, "threshold": 0.5} in tried and {"lr": 1e-3, "steps": 2, "threshold": 0.5} not in tried
@@ -99,7 +99,7 @@ def test_a_killed_search_goes_on_and_its_file_is_taken(memo, words, files, tmp_p
     assert sum(path.stat().st_mtime_ns == when for path, when in begun.items()) >= 1  # finished ones stay
     trials = list((tmp_path / "memo.toml.trials").iterdir())
     assert len(trials) == 12
-    with reading(trials[0]) as store:
+    with open_for_reading(trials[0]) as store:
         assert {record.corruption for record in store.records()} == set(VALIDATION)
     whole = tmp_path / "whole.toml"
     assert memo(*words, "--out", whole)[0] == 0
@@ -109,5 +109,7 @@ def test_a_killed_search_goes_on_and_its_file_is_taken(memo, words, files, tmp_p
         *evaluated, "--methods", "memo", "--config", out, "--out", tmp_path / "run", "--workers", 1
     )
     assert code == 0, err
-    with reading(tmp_path / "run") as store:
-        assert store.facts()["job"]["options"]["memo"]["lr"] == tomllib.loads(out.read_text())["memo"]["lr"]
+    with open_for_reading(tmp_path / "run") as store:
+        assert (
+            store.metadata()["job"]["options"]["memo"]["lr"] == tomllib.loads(out.read_text())["memo"]["lr"]
+        )

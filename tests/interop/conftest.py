@@ -2,12 +2,12 @@
 
 import pytest
 
-from benchmarks import installed
+from memo_tta.bench import torchvision_import
 
 
 @pytest.fixture(scope="session")
 def torchvision():
-    return installed.torchvision() or pytest.skip("torchvision is not installed")
+    return torchvision_import.torchvision() or pytest.skip("torchvision is not installed")
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import memo_tta as mt
 from memo_tta.errors import ConfigError, UnknownName
 from memo_tta.methods import METHODS
 from memo_tta.objectives import entropy, marginal_log_probabilities, weighted_log_probabilities
-from memo_tta.views.restore import CHOSEN, Restore
+from memo_tta.views.restored_views import CHOSEN, Restore
 from tests.nets import build_classifier, pictures
 
 LR = 0.05

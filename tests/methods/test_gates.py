@@ -8,7 +8,7 @@ import torch
 import memo_tta as mt
 from memo_tta.methods import METHODS
 from memo_tta.methods.gates import entropy_gate, source_is_confident, views_agree
-from memo_tta.views.restore import Restore
+from memo_tta.views.restored_views import Restore
 from tests.nets import build_classifier, pictures
 
 

@@ -16,7 +16,7 @@ import memo_tta as mt
 from memo_tta import interrupts
 from memo_tta.interrupts import FUTILE
 from memo_tta.methods import episode, precision
-from memo_tta.models import batchnorm
+from memo_tta.models import batch_norm
 from tests.conftest import ROOT, times
 from tests.nets import build_classifier, everything, pictures
 
@@ -104,7 +104,7 @@ def test_a_signal_at_any_moment(case):
     assert interrupted > 0
 
 
-WATCHED = {module.__file__ for module in (interrupts, episode, batchnorm, precision)}
+WATCHED = {module.__file__ for module in (interrupts, episode, batch_norm, precision)}
 
 
 class Tracer:

@@ -11,7 +11,7 @@ from torch import nn
 import memo_tta as mt
 from memo_tta.errors import InputError
 from memo_tta.methods.gradient import ViewGradient
-from memo_tta.models.resnet import resnet18
+from memo_tta.models.networks.resnet import resnet18
 from memo_tta.objectives import OBJECTIVES, marginal_entropy
 from tests.nets import CLASSES, build_classifier, pictures
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import memo_tta as mt
-from memo_tta.methods.precision import computing
+from memo_tta.methods.precision import in_precision
 from tests.nets import build_classifier, pictures
 
 
@@ -74,10 +74,10 @@ def test_views_are_made_in_full_precision(image, method):
 def test_afterwards_autocast_is_as_the_user_left_it():
     x = torch.ones(2, 2)
     with torch.autocast("cpu", torch.float16):
-        with computing("bf16", "cpu"):
+        with in_precision("bf16", "cpu"):
             assert (x @ x).dtype == torch.bfloat16
         assert (x @ x).dtype == torch.float16
-        with computing("float32", "cpu"):
+        with in_precision("float32", "cpu"):
             assert (x @ x).dtype == torch.float32
         assert (x @ x).dtype == torch.float16
     assert (x @ x).dtype == torch.float32

@@ -9,7 +9,7 @@ from torch import nn
 import memo_tta as mt
 from memo_tta.errors import ConfigError
 from memo_tta.methods import METHODS
-from memo_tta.models.rotation import turn
+from memo_tta.models.networks.resnet26_joint import turn
 from memo_tta.seeding import sample_rng
 from memo_tta.views import CropFlip
 from tests.nets import build_classifier, pictures

@@ -5,16 +5,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from memo_tta.models.efficientnet_lite import (
+from memo_tta.models.networks.efficientnet_lite import (
     SameConv2d,
     efficientnet_lite0,
     efficientnet_lite1,
     efficientnet_lite2,
 )
-from memo_tta.models.mobilenet import mobilenet_v2
-from memo_tta.models.resnet import resnet18, resnet50, resnext101_32x8d
-from memo_tta.models.resnet_cifar import ResNet26
-from memo_tta.models.rvt import rvt_small_plus
+from memo_tta.models.networks.mobilenet_v2 import mobilenet_v2
+from memo_tta.models.networks.resnet import resnet18, resnet50, resnext101_32x8d
+from memo_tta.models.networks.resnet26 import ResNet26
+from memo_tta.models.networks.rvt import rvt_small_plus
 from memo_tta.models.zoo import load
 from tests.conftest import Vectors
 

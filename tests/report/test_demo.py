@@ -10,12 +10,12 @@ import torch
 from memo_tta.cli import main
 from memo_tta.cli.demo import _telling
 from memo_tta.data.sample_images import SHIFTS, load_sample, shifted
-from memo_tta.evaluation.record import Record
+from memo_tta.evaluation.records import Record
 from memo_tta.evaluation.summary import Summary
 from memo_tta.methods import Memo, Prediction
 from memo_tta.report.html import Figure, demo_page
-from memo_tta.report.panel import RIGHT, WRONG, view_panel
 from memo_tta.report.table import summary_table
+from memo_tta.report.view_panel import RIGHT, WRONG, view_panel
 from tests.nets import build_classifier, pictures
 
 ROWS = [
@@ -34,8 +34,8 @@ def answer(label: str) -> Prediction:
 
 def test_sample_images_are_balanced_and_those_of_the_test_set():
     sample = load_sample()
-    assert sample.images.shape == (500, 32, 32, 3) and np.bincount(sample.y).tolist() == [50] * 10
-    assert sample.y[:16].tolist() == [3, 8, 8, 0, 6, 6, 1, 6, 3, 1, 0, 9, 5, 7, 9, 8]
+    assert sample.images.shape == (500, 32, 32, 3) and np.bincount(sample.targets).tolist() == [50] * 10
+    assert sample.targets[:16].tolist() == [3, 8, 8, 0, 6, 6, 1, 6, 3, 1, 0, 9, 5, 7, 9, 8]
     assert hashlib.sha256(np.array(sample.images[:16]).tobytes()).hexdigest() == FIRST_SIXTEEN
 
 
@@ -43,7 +43,9 @@ def test_sample_images_are_balanced_and_those_of_the_test_set():
 def test_shifts_change_the_pixels_and_nothing_else(name):
     sample = load_sample()
     spoilt = shifted(sample, name)
-    assert spoilt.name == name and spoilt.images.dtype == np.uint8 and (spoilt.y == sample.y).all()
+    assert (
+        spoilt.name == name and spoilt.images.dtype == np.uint8 and (spoilt.targets == sample.targets).all()
+    )
     np.testing.assert_array_equal(spoilt.images, shifted(sample, name).images)
     difference = spoilt.images.astype(float) - sample.images
     if name == "clean":
@@ -104,13 +106,13 @@ def test_the_command_prints_a_table_and_writes_the_page(weights, tmp_path, capsy
     assert "<table>" in (out / "index.html").read_text("utf-8")
 
 
-def record(dataset: str, place: int, right: bool, method: str = "memo") -> Record:
+def record(dataset: str, position: int, right: bool, method: str = "memo") -> Record:
     return Record(
         dataset,
         "",
         0,
-        place,
-        str(place),
+        position,
+        str(position),
         method,
         0,
         int(not right),
@@ -137,7 +139,7 @@ def test_pictures_show_what_was_helped_and_what_was_hurt():
         ("blur", 6, True, False),
     ]
     records = [record("noise", 1, True, method="tta")]
-    for dataset, place, before, after in answers:
-        records += [record(dataset, place, before, "source"), record(dataset, place, after)]
-    chosen = [(verdict, r.dataset, r.place) for verdict, r in _telling(records)]
+    for dataset, position, before, after in answers:
+        records += [record(dataset, position, before, "source"), record(dataset, position, after)]
+    chosen = [(verdict, r.dataset, r.position) for verdict, r in _telling(records)]
     assert chosen == [("set right", "blur", 5), ("set right", "noise", 2), ("made wrong", "blur", 4)]

@@ -5,31 +5,33 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks import beyond, beyond_page, reproduction_page, results
-from benchmarks.marked import fill
-from benchmarks.reproduce import steps
 from memo_tta.evaluation.analysis import compare, mean_error
-from memo_tta.evaluation.job import Job
-from memo_tta.report.beside import beside_paper
+from memo_tta.evaluation.job import EvaluationJob
 from memo_tta.report.markdown import run_markdown
+from memo_tta.report.paper_comparison import compare_with_paper
 from memo_tta.report.run import open_run
+from studies import beyond_page, beyond_runs, reproduction_page, result_files
+from studies.page_markers import fill
+from studies.reproduction_runs import steps
 from tests.runs import random_records, record, write_run
 
 
 def cifar_run(folder, wrong, points=1000, **job):
     """So many wrong answers of each method, the first points of all."""
     records = [
-        record(method, place, place >= count, dataset="cifar10", **job.get("shift", {}))
+        record(method, position, position >= count, dataset="cifar10", **job.get("shift", {}))
         for method, count in wrong.items()
-        for place in range(points)
+        for position in range(points)
     ]
-    facts = Job(data=("cifar10",), model=job.get("model", "resnet26"), methods=tuple(wrong)).facts()
+    facts = EvaluationJob(
+        data=("cifar10",), model=job.get("model", "resnet26"), methods=tuple(wrong)
+    ).as_dict()
     return open_run(write_run(folder, records, job=facts))
 
 
 def beside(run):
     ((block, rows),) = run.tables
-    return {one.row.method: one for one in beside_paper(run, block, rows)}
+    return {one.row.method: one for one in compare_with_paper(run, block, rows)}
 
 
 def test_the_paper_agrees_where_its_figure_is_in_the_interval(tmp_path):
@@ -69,7 +71,7 @@ def test_the_table_has_ours_and_the_paper_s(memo, tmp_path):
 
 def test_every_corruption_has_its_row(tmp_path):
     records = random_records([("fog", 1), ("fog", 5), ("snow", 5)], dataset="cifar10")
-    facts = Job(data=("cifar10",), model="resnet26").facts()
+    facts = EvaluationJob(data=("cifar10",), model="resnet26").as_dict()
     run = open_run(write_run(tmp_path, records, job=facts))
     text = run_markdown(run)
     ((block, _),) = run.tables
@@ -91,7 +93,7 @@ def test_the_page_is_filled_and_filled_again(tmp_path):
     assert fill(once, writers) == once
 
 
-@pytest.mark.parametrize("steps", [steps, beyond.steps])
+@pytest.mark.parametrize("steps", [steps, beyond_runs.steps])
 def test_every_step_is_a_command_that_exists(tmp_path, memo, steps):
     everything = list(steps(tmp_path, tmp_path / "weights.npz", tmp_path / "pictures"))
     names = [step.name for step in everything]
@@ -104,8 +106,8 @@ def test_every_step_is_a_command_that_exists(tmp_path, memo, steps):
 
 def committed(folder, runs):
     """The rows that stay of runs."""
-    results.update_csv(folder / "results.csv", list(runs), runs)
-    return results.read_csv(folder / "results.csv")
+    result_files.update_csv(folder / "results.csv", list(runs), runs)
+    return result_files.read_csv(folder / "results.csv")
 
 
 def test_the_csv_counts_what_is_wrong(tmp_path):
@@ -121,22 +123,24 @@ def test_the_csv_counts_what_is_wrong(tmp_path):
 def test_the_csv_keeps_the_rows_of_runs_that_are_elsewhere(tmp_path):
     file, names = tmp_path / "all.csv", ["a/first", "a/second"]
     first = cifar_run(tmp_path / "first", {"source": 92})
-    results.update_csv(file, names, {"a/first": first})
-    results.update_csv(file, names, {"a/second": cifar_run(tmp_path / "second", {"source": 73})})
+    result_files.update_csv(file, names, {"a/first": first})
+    result_files.update_csv(file, names, {"a/second": cifar_run(tmp_path / "second", {"source": 73})})
     both = file.read_text()
-    assert [(row["run"], row["wrong"]) for row in results.read_csv(file)] == [
+    assert [(row["run"], row["wrong"]) for row in result_files.read_csv(file)] == [
         ("a/first", "92"),
         ("a/second", "73"),
     ]
-    results.update_csv(file, names, {"a/first": first})
+    result_files.update_csv(file, names, {"a/first": first})
     assert file.read_text() == both
 
 
 def test_methods_compare_in_the_csv_as_in_the_run(tmp_path):
     records = random_records([("fog", 1), ("fog", 5), ("snow", 5)], dataset="cifar10")
-    run = open_run(write_run(tmp_path, records, job=Job(data=("cifar10",), model="resnet26").facts()))
+    run = open_run(
+        write_run(tmp_path, records, job=EvaluationJob(data=("cifar10",), model="resnet26").as_dict())
+    )
     ((mine, _),) = run.tables
-    theirs = results.blocks(committed(tmp_path, {"a": run}))["a"]
+    theirs = result_files.blocks(committed(tmp_path, {"a": run}))["a"]
     assert compare(theirs, "memo", "source") == compare(mine, "memo", "source")
     assert mean_error(theirs, "tta") == mean_error(mine, "tta")
 
@@ -145,7 +149,7 @@ def test_a_run_that_is_not_whole_is_counted_but_compared_with_none(tmp_path):
     run = cifar_run(tmp_path / "run", {"source": 92})
     run.facts["total"] = 2000
     rows = committed(tmp_path, {"a": run})
-    assert results.errors(rows) == {("a", ("", 0), "source"): 0.092} and results.blocks(rows) == {}
+    assert result_files.errors(rows) == {("a", ("", 0), "source"): 0.092} and result_files.blocks(rows) == {}
 
 
 def test_runs_of_the_same_points_are_compared_as_one(tmp_path):
@@ -189,8 +193,8 @@ def test_time_is_a_share_of_memo_s(tmp_path):
     rows = table_rows(page.time("a"))
     assert rows["clean"][4] == "1.00" and rows["clean"][0] == "0.500"
     assert rows["clean"][6] == "3.0"  # all stop early
-    some = [replace(record("restore", place, True), status="averaged") for place in range(25)]
-    others = [record("restore", place, True) for place in range(25, 100)]
+    some = [replace(record("restore", position, True), status="averaged") for position in range(25)]
+    others = [record("restore", position, True) for position in range(25, 100)]
     assert beyond_page.passes(write_run(tmp_path / "some", [*some, *others])) == 3 + 16 / 4
 
 

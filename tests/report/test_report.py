@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from memo_tta.evaluation.job import Job
-from memo_tta.evaluation.store import reading, writing
+from memo_tta.evaluation.job import EvaluationJob
+from memo_tta.evaluation.store import open_for_reading, open_for_writing
 from memo_tta.report.page import run_page
 from memo_tta.report.run import open_run
-from memo_tta.report.run_table import print_runs
+from memo_tta.report.terminal import print_runs
 from tests.runs import random_records, record, write_run
 
 COLUMNS = [
@@ -103,7 +103,7 @@ def test_the_files_have_these_columns(memo, run, tmp_path):
     with (tmp_path / "one.csv").open(newline="") as file:
         lines = list(csv.reader(file))
     assert lines[0] == COLUMNS and len(lines) == 1 + len(one)
-    with reading(run) as store:
+    with open_for_reading(run) as store:
         first = next(store.records())
     assert lines[1][7] == repr(first.score) and lines[1][3] == first.sample
     read = pd.read_csv(tmp_path / "two.csv", keep_default_na=False)
@@ -115,7 +115,9 @@ def test_the_files_have_these_columns(memo, run, tmp_path):
 
 def test_differences_are_green_where_they_help(tmp_path):
     answers = [("source", (0, 1)), ("tta", (0, 0)), ("memo", (1, 1))]
-    records = [record(m, place, bool(right)) for m, rights in answers for place, right in enumerate(rights)]
+    records = [
+        record(m, position, bool(right)) for m, rights in answers for position, right in enumerate(rights)
+    ]
     run = open_run(write_run(tmp_path / "run", records))
     console = Console(file=io.StringIO(), force_terminal=True, width=200, color_system="standard")
     print_runs([run], console)
@@ -133,8 +135,15 @@ def test_differences_are_green_where_they_help(tmp_path):
 def test_what_comes_from_the_run_is_escaped(tmp_path):
     evil = "<script>alert(1)</script>&\"'"
     records = random_records([(evil, 1), (evil, 2)], dataset=evil, methods=("source", "memo", evil))
-    job = Job(data=[evil], model=evil, methods=("source", "memo", evil), options={"memo": {evil: evil}})
-    facts = {"job": job.facts(), "labels": {evil: [evil] * 5}, "versions": {evil: evil}, "host": {evil: evil}}
+    job = EvaluationJob(
+        data=[evil], model=evil, methods=("source", "memo", evil), options={"memo": {evil: evil}}
+    )
+    facts = {
+        "job": job.as_dict(),
+        "labels": {evil: [evil] * 5},
+        "versions": {evil: evil},
+        "host": {evil: evil},
+    }
     folder = write_run(tmp_path / "<b>$run", records, **facts, began=evil, fingerprint=evil)
     page = run_page([open_run(folder)])
     assert "<script" not in page and "<b>" not in page and "&lt;script&gt;" in page
@@ -158,21 +167,25 @@ def test_a_run_of_one_part_has_no_map(tmp_path):
 
 def test_what_is_no_run_and_what_is_empty(memo, tmp_path):
     code, _, err = memo("report", tmp_path)
-    assert code == 1 and "no run, it has no records.sqlite" in err and err.count("\n") == 1
-    job = Job(data=["sample"], model="resnet26", limit=7)
-    empty = write_run(tmp_path / "empty", [], job=job.facts())
+    assert code == 1 and "is not a run, it has no records.sqlite" in err and err.count("\n") == 1
+    job = EvaluationJob(data=["sample"], model="resnet26", limit=7)
+    empty = write_run(tmp_path / "empty", [], job=job.as_dict())
     code, _, err = memo("report", empty, "--csv", tmp_path / "out.csv")
     assert code == 1 and "no records yet" in err and not (tmp_path / "out.csv").exists()
     assert f"memo evaluate sample --model resnet26 --methods source,memo --limit 7 --out {empty}" in err
-    with writing(tmp_path / "new"):
+    with open_for_writing(tmp_path / "new"):
         pass
     assert "no records yet" in memo("report", tmp_path / "new")[2]
 
 
 def test_an_unfinished_run_says_what_is_missing(memo, real, tmp_path):
-    job = Job(data=[str(real / "own.npz")], model="own", methods=("source", "tta", "memo"), limit=30)
-    records = [r for r in random_records([("", 0)], 20, dataset="own") if r.method != "tta" or r.place < 15]
-    run = write_run(tmp_path / "run", records, job=job.facts(), total=90)
+    job = EvaluationJob(
+        data=[str(real / "own.npz")], model="own", methods=("source", "tta", "memo"), limit=30
+    )
+    records = [
+        r for r in random_records([("", 0)], 20, dataset="own") if r.method != "tta" or r.position < 15
+    ]
+    run = write_run(tmp_path / "run", records, job=job.as_dict(), total=90)
     code, out, _ = memo("report", run, "--html", tmp_path / "out.html")
     assert code == 0 and "35 of 90 records are missing: go on with `memo evaluate" in out
     assert "of 20 points, tta 15; differences use shared points" in out
@@ -202,19 +215,19 @@ def test_a_real_run_with_its_pictures_and_its_command(memo, real, tmp_path):
 
 def test_pictures_of_other_weights_are_left_out(memo, real, tmp_path):
     assert evaluate(memo, real, tmp_path / "run")[0] == 0
-    with writing(tmp_path / "run") as store:
-        store.remember({"fingerprint": "0" * 32})
+    with open_for_writing(tmp_path / "run") as store:
+        store.save_metadata({"fingerprint": "0" * 32})
     assert "the weights are no longer those of the run" in run_page([open_run(tmp_path / "run")])
 
 
 def test_options_are_written_as_the_command_line_reads_them(tmp_path):
-    from memo_tta.cli.options import all_method_options
+    from memo_tta.cli.method_options import all_method_options
     from memo_tta.methods import METHODS
 
     values = {"lr": 1e-05, "threshold": None, "optimizer": "sgd", "augment": "true", "params": "1e3 x"}
-    job = Job(data=["my data"], model="resnet26", options={"memo": values, "tta": {"n_views": 3}})
+    job = EvaluationJob(data=["my data"], model="resnet26", options={"memo": values, "tta": {"n_views": 3}})
     words = shlex.split(
-        open_run(write_run(tmp_path / "r", [record("tta", 0, True)], job=job.facts())).command
+        open_run(write_run(tmp_path / "r", [record("tta", 0, True)], job=job.as_dict())).command
     )
     options = [after for word, after in pairwise(words) if word == "--option"]
     assert all_method_options(["memo", "tta"], list(METHODS), None, options) == job.options
@@ -222,20 +235,20 @@ def test_options_are_written_as_the_command_line_reads_them(tmp_path):
 
 
 def test_views_are_those_that_the_method_took(tmp_path):
-    job = Job(data=["made"], model="resnet26", methods=("tta", "restore", "memo", "source"))
-    run = open_run(write_run(tmp_path / "run", random_records([("", 0)]), job=job.facts()))
+    job = EvaluationJob(data=["made"], model="resnet26", methods=("tta", "restore", "memo", "source"))
+    run = open_run(write_run(tmp_path / "run", random_records([("", 0)]), job=job.as_dict()))
     assert [run.n_views(name) for name in job.methods] == [32, 16, 32, None]
     former = {"restore": {"n_views": 8}, "memo": {"preset": "best"}}  # an option of a former version
-    given = Job(data=["made"], model="resnet26", methods=("restore", "memo"), options=former)
-    run = open_run(write_run(tmp_path / "given", random_records([("", 0)]), job=given.facts()))
+    given = EvaluationJob(data=["made"], model="resnet26", methods=("restore", "memo"), options=former)
+    run = open_run(write_run(tmp_path / "given", random_records([("", 0)]), job=given.as_dict()))
     assert (run.n_views("restore"), run.n_views("memo")) == (8, None)
     assert run.unusual_options("restore") == {"n_views": 8}
 
 
 def views_run(folder, views):
     options = {name: {"n_views": views} for name in ("tta", "memo")}
-    job = Job(data=["gone"], model="resnet50", methods=("source", "tta", "memo"), options=options)
-    return write_run(folder, random_records([("", 0)], seed=views), job=job.facts())
+    job = EvaluationJob(data=["gone"], model="resnet50", methods=("source", "tta", "memo"), options=options)
+    return write_run(folder, random_records([("", 0)], seed=views), job=job.as_dict())
 
 
 def test_several_runs_stand_one_below_the_other(memo, tmp_path):
@@ -269,11 +282,11 @@ def test_of_many_classes_the_worst_are_shown(tmp_path):
     # Class n is wrong n times of 40.
     records = [
         replace(
-            record("source", place, True),
-            label=place % 40,
-            prediction=place % 40 if place // 40 >= place % 40 else 99,
+            record("source", position, True),
+            target=position % 40,
+            prediction=position % 40 if position // 40 >= position % 40 else 99,
         )
-        for place in range(1600)
+        for position in range(1600)
     ]
     page = run_page(
         [open_run(write_run(tmp_path / "run", records, labels={"made": [f"class{n}" for n in range(40)]}))]

@@ -22,7 +22,7 @@ def open_client():
         client = TestClient(app)
         client.__enter__()
         clients.append(client)
-        until(lambda: app.state.desk.pool.is_ready)
+        until(lambda: app.state.handlers.pool.is_ready)
         return client
 
     yield build

@@ -13,21 +13,21 @@ import numpy as np
 import uvicorn
 from PIL import Image
 
-from benchmarks.wire import Reply, exchange, predict_request
 from memo_tta.models.classifier import Classifier
 from memo_tta.service.app import build_app
-from memo_tta.service.desk import Desk
-from memo_tta.service.served import Served
+from memo_tta.service.handlers import Handlers
+from memo_tta.service.model import ServedModel
 from memo_tta.service.server import configuration, listen
 from memo_tta.service.settings import Settings
 from tests.nets import SIZE, build_classifier
+from tests.service.http_client import Reply, exchange, predict_request
 
 PATIENCE = 240  # seconds until a test gives up: a first start compiles; nothing is measured
 
 
 class Live:
-    def __init__(self, url: str, desk: Desk):
-        self.url, self.desk = url, desk
+    def __init__(self, url: str, handlers: Handlers):
+        self.url, self.handlers = url, handlers
 
     def send(self, *pieces: bytes, pause: float = 0.0, leave: bool = False) -> Reply:
         return asyncio.run(asyncio.wait_for(exchange(self.url, *pieces, pause=pause, leave=leave), PATIENCE))
@@ -43,7 +43,7 @@ class Live:
         return client
 
     def wait_until_idle(self) -> None:
-        until(lambda: self.desk.pool.depth == 0 and self.desk.pool.busy == 0)
+        until(lambda: self.handlers.pool.depth == 0 and self.handlers.pool.busy == 0)
 
 
 def until(condition) -> None:
@@ -53,7 +53,7 @@ def until(condition) -> None:
         time.sleep(0.01)
 
 
-def build_served(classifier: Classifier | None = None, **settings) -> Served:
+def build_served(classifier: Classifier | None = None, **settings) -> ServedModel:
     """A small classifier, two replicas, and time enough for a busy machine."""
     chosen = {
         "replicas": 2,
@@ -61,19 +61,19 @@ def build_served(classifier: Classifier | None = None, **settings) -> Served:
         "options": {"memo": {"n_views": 4, "lr": 0.05}},
         **settings,
     }
-    return Served(classifier or build_classifier("group-norm"), Settings(**chosen))
+    return ServedModel(classifier or build_classifier("group-norm"), Settings(**chosen))
 
 
 @contextmanager
-def live(served: Served) -> Iterator[Live]:
+def live(served: ServedModel) -> Iterator[Live]:
     with listen("127.0.0.1", 0) as listener:
         app = build_app(served)
-        server, desk = uvicorn.Server(configuration(served, app)), app.state.desk
+        server, handlers = uvicorn.Server(configuration(served, app)), app.state.handlers
         thread = Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
-            until(lambda: desk.pool.is_ready)
-            yield Live(f"http://127.0.0.1:{listener.getsockname()[1]}", desk)
+            until(lambda: handlers.pool.is_ready)
+            yield Live(f"http://127.0.0.1:{listener.getsockname()[1]}", handlers)
         finally:
             server.should_exit = True
             thread.join(PATIENCE)

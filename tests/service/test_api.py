@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 
 import memo_tta as mt
-from benchmarks.wire import request
 from memo_tta.methods import METHODS
-from memo_tta.service.refusals import REFUSALS
+from memo_tta.service.api_errors import API_ERRORS
 from tests.nets import SIZE, build_classifier
+from tests.service.http_client import request
 from tests.service.live import build_served, live, png
 
 OPTIONS = {"n_views": 4, "lr": 0.05}
@@ -139,7 +139,7 @@ def test_the_document_has_every_refusal_and_its_examples_work(server):
         for name in response["content"]["application/json"].get("examples", {})
     }
     never = {"unauthorized", "not_found", "method_not_allowed"}  # there is no token, and the address is right
-    assert shown == {name: status for name, (status, _) in REFUSALS.items() if name not in never}
+    assert shown == {name: status for name, (status, _) in API_ERRORS.items() if name not in never}
     example = operation["requestBody"]["content"]["application/json"]["examples"]["grey"]["value"]
     reply = server.send(request("/v1/predict", json.dumps(example).encode(), "application/json"))
     assert reply.status == 200 and len(reply.json["top"]) == 3

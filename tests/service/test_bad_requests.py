@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
-from benchmarks.bad_requests import KINDS, bad_request
+from tests.service.bad_requests import KINDS, bad_request
 from tests.service.live import build_served, live, png
 
 REQUESTS = 500 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 4 * len(KINDS)
@@ -48,7 +48,7 @@ def test_bad_requests_are_refused_and_leave_nothing_behind(strict):
         assert set(said) == {"error", "message"}, (seed, bad.kind)
         assert not any(word in said["message"] for word in TELLTALES)
     strict.wait_until_idle()
-    assert strict.predict(png()).status == 200 and strict.desk.pool.replaced == 0
+    assert strict.predict(png()).status == 200 and strict.handlers.pool.replaced == 0
 
 
 READ = ("/v1/model", "/healthz", "/readyz", "/metrics")  # without parameters nothing can be wrong

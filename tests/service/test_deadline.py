@@ -12,18 +12,20 @@ from torch import nn
 
 import memo_tta as mt
 from memo_tta.service import deadline
-from memo_tta.service.deadline import Costs, NotWanted, TooLate, Watch
-from memo_tta.service.desk import Desk
-from memo_tta.service.refusals import Refused
-from memo_tta.service.replica import Ask, Replica
+from memo_tta.service.api_errors import ApiError
+from memo_tta.service.deadline import Cancelled, Costs, DeadlineExceeded, DeadlineHooks
+from memo_tta.service.handlers import Handlers
+from memo_tta.service.replica import PredictionRequest, Replica
 from tests.nets import NETS, SIZE, build_classifier, everything, pictures
 from tests.service.live import build_served, png
 
 PAST = 0.0  # perf_counter counts from some earlier moment
 
 
-def ask(until: float, **others) -> Ask:
-    return Ask(image=pictures(1)[0], method="memo", options={"n_views": 4, "lr": 0.05}, until=until, **others)
+def ask(until: float, **others) -> PredictionRequest:
+    return PredictionRequest(
+        image=pictures(1)[0], method="memo", options={"n_views": 4, "lr": 0.05}, until=until, **others
+    )
 
 
 @pytest.mark.parametrize("net", NETS)
@@ -69,7 +71,7 @@ def passes(robust: mt.Memo, image: np.ndarray) -> tuple[int, int]:
 def test_work_ends_at_any_layer_forward_or_backward_and_nothing_is_left_changed(net, monkeypatch):
     robust = mt.Memo(build_classifier(net), n_views=3, lr=0.05)
     module, image = robust.classifier.module, pictures(1)[0]
-    watch = Watch(module)
+    watch = DeadlineHooks(module)
     before, ended = everything(module), 0
     with monkeypatch.context() as patch:
         for looks in range(1, 200):
@@ -78,7 +80,7 @@ def test_work_ends_at_any_layer_forward_or_backward_and_nothing_is_left_changed(
                 with watch.over(1.5, lambda: True):
                     robust.predict(image)
                 break
-            except TooLate:
+            except DeadlineExceeded:
                 ended += 1
             assert everything(module) == before
     forward, backward = passes(robust, image)
@@ -88,9 +90,9 @@ def test_work_ends_at_any_layer_forward_or_backward_and_nothing_is_left_changed(
 
 
 def test_nobody_waiting_ends_it_too():
-    watch = Watch(module := nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
+    watch = DeadlineHooks(module := nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
     wanted = iter([True, True, False])
-    with pytest.raises(NotWanted), watch.over(inf, lambda: next(wanted)):
+    with pytest.raises(Cancelled), watch.over(inf, lambda: next(wanted)):
         module(torch.ones(1, 2))
     module(torch.ones(1, 2))  # the watch is over
 
@@ -140,12 +142,12 @@ def test_reading_a_request_counts_towards_its_deadline(kind, open_client, monkey
 
     async def answer(_desk, ask, *_):
         asked.append(ask.until)
-        raise Refused("busy")
+        raise ApiError("busy")
 
-    monkeypatch.setattr(Desk, "answer", answer)
-    for place in ("app", "desk", "page"):
+    monkeypatch.setattr(Handlers, "answer", answer)
+    for place in ("app", "handlers", "page"):
         monkeypatch.setattr(f"memo_tta.service.{place}.perf_counter", lambda: now[0])
-    for place, name in (("desk", "read_form"), ("desk", "read_json"), ("page", "read_form")):
+    for place, name in (("handlers", "read_form"), ("handlers", "read_json"), ("page", "read_form")):
         module = import_module(f"memo_tta.service.{place}")
         monkeypatch.setattr(module, name, slowly(getattr(module, name)))
     if kind == "json":

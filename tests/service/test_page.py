@@ -22,7 +22,7 @@ HTMX = {"HX-Request": "true"}
 
 @pytest.fixture(scope="module")
 def page_text(server):
-    from benchmarks.wire import request
+    from tests.service.http_client import request
 
     return server.send(request("/", method="GET")).body.decode()
 
@@ -57,14 +57,16 @@ def test_vendored_files_come_with_their_licences():
 def test_the_preview_shows_the_corruption_on_what_the_model_sees(open_client):
     classifier = load("resnet26")
     client = open_client(classifier)
-    place = int(re.search(r'name="sample" value="(\d+)"', client.get("/").text).group(1))
-    image = load_sample()[place].image
+    position = int(re.search(r'name="sample" value="(\d+)"', client.get("/").text).group(1))
+    image = load_sample()[position].image
     for severity in (1, 5):
-        form = {"sample": str(place), "corruption": "gaussian_noise", "severity": str(severity)}
+        form = {"sample": str(position), "corruption": "gaussian_noise", "severity": str(severity)}
         html = client.post("/page/preview", data=form, files={"image": b""}, headers=HTMX).text
         rng = sample_rng(0, f"gaussian_noise {severity} {content_id(image)}")
         assert np.array_equal(shown(html), corrupt(image, "gaussian_noise", severity, rng))
-    html = client.post("/page/preview", data={"sample": str(place)}, files={"image": b""}, headers=HTMX).text
+    html = client.post(
+        "/page/preview", data={"sample": str(position)}, files={"image": b""}, headers=HTMX
+    ).text
     assert np.array_equal(shown(html), image)
 
 

@@ -10,9 +10,9 @@ import torch
 from memo_tta.errors import ConfigError
 from memo_tta.models.fingerprint import fingerprint
 from memo_tta.service import pool as pool_module
+from memo_tta.service.api_errors import ApiError
 from memo_tta.service.deadline import Costs
 from memo_tta.service.pool import Pool
-from memo_tta.service.refusals import Refused
 from memo_tta.service.replica import Replica
 from tests.nets import build_classifier, everything
 from tests.service.live import PATIENCE, build_served, until
@@ -27,9 +27,9 @@ def served():
 def start(served):
     pools = []
 
-    def build(replicas=1, places=2):
+    def build(replicas=1, queue_size=2):
         costs = Costs()
-        pool = Pool(lambda is_wanted: Replica(served, costs, is_wanted), replicas, 1, places)
+        pool = Pool(lambda is_wanted: Replica(served, costs, is_wanted), replicas, 1, queue_size)
         pools.append(pool)
         pool.start()
         until(lambda: pool.is_ready)
@@ -57,14 +57,14 @@ def run(coroutine):
 
 
 def test_a_full_queue_refuses_and_says_when_to_come_back(start):
-    pool = start(replicas=1, places=2)
+    pool = start(replicas=1, queue_size=2)
 
     async def scenario():
         works = [Held(n) for n in range(3)]
         tasks = [asyncio.create_task(pool.run(work)) for work in works]
         await asyncio.to_thread(works[0].began.wait, PATIENCE)
         assert (pool.busy, pool.depth) == (1, 2)
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(ApiError) as refused:
             await pool.run(Held())
         assert refused.value.name == "busy" and int(refused.value.headers["Retry-After"]) >= 1
         for work in works:
@@ -76,7 +76,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(start):
 
 
 def test_work_that_is_cancelled_gives_its_place_free_at_once(start):
-    pool = start(replicas=1, places=1)
+    pool = start(replicas=1, queue_size=1)
 
     async def scenario():
         first, second, third = Held(), Held(), Held("third")
@@ -149,7 +149,7 @@ def test_after_a_mistake_the_replica_is_looked_at(start, served):
 
 
 def test_closing_finishes_what_was_accepted_and_refuses_the_rest(start):
-    pool = start(replicas=1, places=2)
+    pool = start(replicas=1, queue_size=2)
 
     async def scenario():
         works = [Held(n) for n in range(3)]
@@ -158,7 +158,7 @@ def test_closing_finishes_what_was_accepted_and_refuses_the_rest(start):
         closing = asyncio.create_task(asyncio.to_thread(pool.close))
         while not pool.closing:
             await asyncio.sleep(0.01)
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(ApiError) as refused:
             await pool.run(Held())
         assert refused.value.name == "stopping" and not pool.is_ready
         for work in works:
@@ -180,7 +180,7 @@ def test_before_the_first_replica_is_warm_nothing_is_taken():
     pool = Pool(build, 1, 1, 4)
     pool.start()
     try:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(ApiError) as refused:
             pool.check_room()
         assert refused.value.name == "starting" and not pool.is_ready
         may_build.set()

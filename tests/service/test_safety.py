@@ -2,12 +2,12 @@
 
 import pytest
 
-from benchmarks.bad_requests import bomb
-from benchmarks.wire import multipart, predict_request, request
 from memo_tta.errors import ConfigError
-from memo_tta.service import gate
+from memo_tta.service import middleware
 from memo_tta.service.replica import Replica
 from memo_tta.service.settings import Settings
+from tests.service.bad_requests import bomb
+from tests.service.http_client import multipart, predict_request, request
 from tests.service.live import build_served, live, png, until
 
 KIB = 2**10
@@ -68,7 +68,7 @@ def test_a_slow_body_is_cut_off(small):
 
 
 def test_only_so_many_bodies_arrive_at_a_time(server, monkeypatch):
-    monkeypatch.setattr(gate, "MAX_UPLOADS", 1)
+    monkeypatch.setattr(middleware, "MAX_UPLOADS", 1)
     with server.begin(predict_request(png())[:-40]):
         until(lambda: (reply := server.predict(png())).status == 503 and reply.headers["retry-after"] == "1")
     until(lambda: server.predict(png()).status == 200)

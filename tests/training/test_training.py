@@ -12,8 +12,8 @@ from scipy import stats
 
 from memo_tta.data.dataset import Dataset
 from memo_tta.errors import CheckpointError, ConfigError, DataError
-from memo_tta.models.resnet_cifar import ResNet26
-from memo_tta.models.rotation import JointResNet26, turn
+from memo_tta.models.networks.resnet26 import ResNet26
+from memo_tta.models.networks.resnet26_joint import JointResNet26, turn
 from memo_tta.models.zoo import load
 from memo_tta.seeding import sample_rng
 from memo_tta.training.loop import STATE, Recipe, batches, crop_and_flip, one_cycle, train

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFilter
 from PIL import __version__ as pillow_version
 
-from benchmarks import paper_style
+from memo_tta.bench import published_loop
 from memo_tta.data.sample_images import load_sample
 from memo_tta.seeding import sample_rng
 from memo_tta.views import AugMix
 from memo_tta.views.augmix import execute
-from memo_tta.views.device import execute_on
-from memo_tta.views.plan import (
+from memo_tta.views.augmix_plan import (
     MAX_DEPTH,
     NO_OPERATION,
     OPERATIONS,
@@ -25,7 +24,8 @@ from memo_tta.views.plan import (
     CropPlan,
     plan_augmix,
 )
-from memo_tta.views.standard import PaddedCrop, ResizedCrop
+from memo_tta.views.augmix_torch import execute_on
+from memo_tta.views.crop_flip import PaddedCrop, ResizedCrop
 from tests.conftest import Vectors
 
 IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
@@ -44,7 +44,7 @@ CROP = {"cifar": PaddedCrop(32), "imagenet": ResizedCrop(224)}
 
 def with_pillow(plan, crops, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0)):
     images = (Image.fromarray(np.ascontiguousarray(crop.transpose(1, 2, 0))) for crop in crops)
-    return paper_style.mix(plan, images, mean, std)
+    return published_loop.mix(plan, images, mean, std)
 
 
 def with_torch(plan, crops, *normalisation):
@@ -109,7 +109,7 @@ PARAMETERS = {
 def test_every_operation_is_pillows(run, name, shape):
     for image in pictures(*shape):
         for parameter in PARAMETERS[name]:
-            expected = np.asarray(paper_style.APPLY[name](Image.fromarray(image), parameter))
+            expected = np.asarray(published_loop.APPLY[name](Image.fromarray(image), parameter))
             got = grey_levels(run(recipe([[(name, parameter)]]), planes(image)))[0]
             difference = abs(got.transpose(1, 2, 0) - expected.astype(int)).max()
             # The last digit of the matrix may differ for angles that no plan draws.
@@ -194,7 +194,7 @@ def test_whole_pipelines_agree_and_normalise_alike(size, crop, shape):
     image, augment = pictures(*shape)[0], AugMix(size, crop)
     mean, std = NORMALISE["imagenet"]
     plan = augment.plan(image, 6, sample_rng(0, 0))
-    expected = paper_style.make_views(image, plan, size, crop, mean, std)
+    expected = published_loop.make_views(image, plan, size, crop, mean, std)
     got = augment.normalised(image, 6, sample_rng(0, 0), mean, std)
     plain = augment(image, 6, sample_rng(0, 0))
     scale = torch.tensor([mean, std]).view(2, 3, 1, 1)
@@ -220,7 +220,7 @@ def test_resized_crops_are_pillows(height, width, size, flip, data):
     box = (top, left, data.draw(st.integers(1, height - top)), data.draw(st.integers(1, width - left)))
     image = np.random.default_rng(height).integers(0, 256, (height, width, 3), dtype=np.uint8)
     (got,) = ResizedCrop(size).cut(image, CropPlan(np.array([box]), np.array([flip])))
-    expected = paper_style.mirrored(paper_style.resized_crop(Image.fromarray(image), box, size), flip)
+    expected = published_loop.mirrored(published_loop.resized_crop(Image.fromarray(image), box, size), flip)
     assert abs(got.transpose(1, 2, 0).astype(int) - np.asarray(expected)).max() <= CROP_LEVELS
 
 
@@ -229,7 +229,9 @@ def test_padded_crops_are_pillows(size, seed):
     image, crop = pictures(size, size)[1], PaddedCrop(size)
     plan = crop.plan(image, 4, np.random.default_rng(seed))
     for got, box, flip in zip(crop.cut(image, plan), plan.box.tolist(), plan.flip, strict=True):
-        expected = paper_style.mirrored(paper_style.padded_crop(Image.fromarray(image), box, size), flip)
+        expected = published_loop.mirrored(
+            published_loop.padded_crop(Image.fromarray(image), box, size), flip
+        )
         np.testing.assert_array_equal(got.transpose(1, 2, 0), np.asarray(expected))
 
 

@@ -1,15 +1,8 @@
-"""`memo bench`: the speed suite, which lives in benchmarks/ and travels with the package."""
+"""`memo bench`: the speed suite."""
 
-import sys
-from importlib import import_module
 from pathlib import Path
 
 import click
-
-from memo_tta.errors import MemoError
-
-PACKAGE = Path(__file__).parent.parent
-HOMES = (PACKAGE, PACKAGE.parent.parent)  # an installed wheel, a checkout
 
 
 @click.command(epilog="Example: memo bench --only adaptation")
@@ -22,8 +15,6 @@ def bench(ctx: click.Context, only: tuple[str, ...], as_json: bool, page: Path |
 
     The part `cluster`, what Ray costs, runs only when it is named: it takes minutes.
     """
-    home = next((home for home in HOMES if (home / "benchmarks" / "suite.py").is_file()), None)
-    if home is None:
-        raise MemoError(f"benchmarks: not found beside {PACKAGE}: run it from a checkout")
-    sys.path.insert(0, str(home))
-    ctx.exit(import_module("benchmarks.suite").run(only, as_json, page))
+    from memo_tta.bench.suite import run
+
+    ctx.exit(run(only, as_json, page))

@@ -23,14 +23,14 @@ def corrupt(data: str, out: Path, corruptions: str | None, seed: int, skip_bad: 
     CORRUPTION/LEVEL/CLASS/NAME.JPEG, as in ImageNet-C. The same seed gives the same files, whatever the
     number of workers. Starting the same command again makes what is missing.
     """
-    from memo_tta.data.corruptions.generate import Job, generate
+    from memo_tta.data.corruptions.generate import CorruptionJob, generate
     from memo_tta.data.corruptions.severity import CIFAR
 
     chosen = list(CIFAR) if corruptions is None else corruptions.split(",")
     for name in chosen:
         _ = CIFAR[name]  # an unknown one lists the choices
     with choose_engine(**where) as engine, progress("images") as update:
-        job = Job(data, out, chosen, seed, skip_bad)
+        job = CorruptionJob(data, out, chosen, seed, skip_bad)
         skipped = generate(job, engine, update)
     for reason in skipped:
         click.echo(f"skipped {reason}", err=True)

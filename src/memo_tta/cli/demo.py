@@ -10,7 +10,7 @@ from memo_tta.cli.progress import progress
 
 if TYPE_CHECKING:
     from memo_tta.data.dataset import Dataset
-    from memo_tta.evaluation.record import Record
+    from memo_tta.evaluation.records import Record
     from memo_tta.methods import Memo
     from memo_tta.report.html import Figure
 
@@ -27,11 +27,12 @@ def demo(weights: Path | None, out: Path, points: int) -> None:
 
     Prints a table, and writes a page and pictures of views with the model's answers before and after.
     """
+    from memo_tta.data.dataset import balanced
     from memo_tta.data.sample_images import SHIFTS, load_sample, shifted
-    from memo_tta.evaluation.record import Record
+    from memo_tta.evaluation.records import Record
     from memo_tta.evaluation.runner import run
-    from memo_tta.evaluation.summary import balanced, summarise
-    from memo_tta.files import whole_file
+    from memo_tta.evaluation.summary import summarise
+    from memo_tta.files import atomic_file
     from memo_tta.methods import METHODS as TABLE
     from memo_tta.methods import Memo
     from memo_tta.models.zoo import load
@@ -56,10 +57,10 @@ def demo(weights: Path | None, out: Path, points: int) -> None:
     by_name = {images.name: images for images in sets}
     figures = [_figure(robust, by_name[r.dataset], r, verdict) for verdict, r in _telling(records)]
     for index, figure in enumerate(figures):
-        with whole_file(out / f"views-{index + 1}.png") as part:
+        with atomic_file(out / f"views-{index + 1}.png") as part:
             figure.picture.save(part, "PNG")
     facts = f"{points} images per row, seed 0. Made by: memo demo --points {points}"
-    with whole_file(out / "index.html") as part:
+    with atomic_file(out / "index.html") as part:
         part.write_text(demo_page(rows, figures, facts), "utf-8")
     done = f"\nThe page: {out / 'index.html'}, with {len(figures)} pictures beside it. Try next:"
     console.print(done, soft_wrap=True)
@@ -73,10 +74,10 @@ def demo(weights: Path | None, out: Path, points: int) -> None:
 
 def _telling(records: "list[Record]") -> "list[tuple[str, Record]]":
     """The first point of each shift that memo set right, and the first of all that it made wrong."""
-    source = {(r.dataset, r.place): r for r in records if r.method == "source"}
+    source = {(r.dataset, r.position): r for r in records if r.method == "source"}
     memo = [r for r in records if r.method == "memo"]
-    helped = {r.dataset: r for r in reversed(memo) if r.right and not source[r.dataset, r.place].right}
-    hurt = [r for r in memo if not r.right and source[r.dataset, r.place].right]
+    helped = {r.dataset: r for r in reversed(memo) if r.right and not source[r.dataset, r.position].right}
+    hurt = [r for r in memo if not r.right and source[r.dataset, r.position].right]
     chosen = [("set right", helped[name]) for name in sorted(helped)]
     return chosen + [("made wrong", r) for r in hurt[:1]]
 
@@ -85,6 +86,6 @@ def _figure(robust: "Memo", images: "Dataset", record: "Record", verdict: str) -
     from memo_tta.report.examples import explained
     from memo_tta.report.html import Figure
 
-    truth = images.labels[record.label]
-    picture = explained(robust, images, record.place, truth)
+    truth = images.labels[record.target]
+    picture = explained(robust, images, record.position, truth)
     return Figure(picture, f"{images.name}, {verdict} (true class: {truth})")

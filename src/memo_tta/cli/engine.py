@@ -28,7 +28,7 @@ def choose_engine(
 ) -> "Engine[Any, Any]":
     count = _count(workers)
     if engine == "ray":
-        from memo_tta.evaluation.ray import Ray
+        from memo_tta.workers.ray import Ray
 
         return Ray(count, address, num_cpus or 1, num_gpus or 0)
     if address or num_cpus or num_gpus:

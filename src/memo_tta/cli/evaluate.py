@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from memo_tta.cli.engine import choose_engine, engine_options
-from memo_tta.cli.options import all_method_options, model_options
+from memo_tta.cli.method_options import all_method_options, model_options
 from memo_tta.cli.progress import progress
 
 
@@ -44,12 +44,12 @@ def evaluate(
     DATA is a name from `memo datasets`, a folder with a sub-folder per class, or an .npz file. Starting
     the same command again goes on where it stopped; `memo report` shows the result.
     """
-    from memo_tta.evaluation.evaluate import evaluate as run
-    from memo_tta.evaluation.job import Job
+    from memo_tta.evaluation.driver import evaluate as run
+    from memo_tta.evaluation.job import EvaluationJob
     from memo_tta.methods import METHODS
 
     names = methods.split(",")
-    job = Job(
+    job = EvaluationJob(
         data=data,
         model=model,
         weights=None if weights is None else str(weights.resolve()),

@@ -65,7 +65,7 @@ def models(name: str | None) -> None:
         with torch.device("meta"):
             count = sum(p.numel() for p in entry.build(len(class_list(entry.classes))).parameters())
         error = shipped_error(key)
-        weights = "memo data get" if entry.packaged else "--weights"
+        weights = "memo data get" if entry.package_weights else "--weights"
         weights = weights if error is None else _come_along(error)
         table.add_row(key, entry.about, f"{count:,}", weights)
     console.print(table)
@@ -80,7 +80,7 @@ def _come_along(error: float) -> str:
 def datasets() -> None:
     """List the data sets that have a name: whether they are here, where they go, how to get them."""
     from memo_tta.data.catalog import CATALOG
-    from memo_tta.data.sources import is_present
+    from memo_tta.data.fetch.sources import is_present
     from memo_tta.files import data_folder
 
     table = Table("data set", "what it is", "here", "get it with", box=None, pad_edge=False)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from memo_tta.cli.options import method_options, model_options
+from memo_tta.cli.method_options import method_options, model_options
 from memo_tta.cli.progress import progress
 from memo_tta.errors import InputError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ImageResult:
     """What came of one image: a prediction, or why there is none."""
 
     image: str
@@ -85,7 +85,7 @@ def predict(
         ctx.exit(1)
 
 
-def _answers(robust: "Method[Any]", images: Sequence[str]) -> Iterator[Answer]:
+def _answers(robust: "Method[Any]", images: Sequence[str]) -> Iterator[ImageResult]:
     """In order; as many images go in together as the method takes at once."""
     for start in range(0, len(images), robust.points):
         names = images[start : start + robust.points]
@@ -96,9 +96,9 @@ def _answers(robust: "Method[Any]", images: Sequence[str]) -> Iterator[Answer]:
         seconds = (perf_counter() - began) / max(len(good), 1)
         for name, point in zip(names, read, strict=True):
             if isinstance(point, InputError):
-                yield Answer(name, error=str(point))
+                yield ImageResult(name, error=str(point))
             else:
-                yield Answer(name, next(predictions), seconds)
+                yield ImageResult(name, next(predictions), seconds)
 
 
 def _read(robust: "Method[Any]", name: str) -> "Point | InputError":
@@ -108,7 +108,7 @@ def _read(robust: "Method[Any]", name: str) -> "Point | InputError":
         return error
 
 
-def _as_dict(answer: Answer, top: int) -> dict[str, Any]:
+def _as_dict(answer: ImageResult, top: int) -> dict[str, Any]:
     prediction = answer.prediction
     if prediction is None:
         return {"image": answer.image, "error": answer.error}
@@ -134,7 +134,7 @@ def _summary(prediction: "Prediction") -> dict[str, Any]:
     }
 
 
-def _table(answers: list[Answer]) -> Table:
+def _table(answers: list[ImageResult]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("image", overflow="fold")
     for heading in ("prediction", "confidence", "entropy", "time"):

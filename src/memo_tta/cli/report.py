@@ -23,7 +23,7 @@ def report(
     """
     from memo_tta.report.export import write_csv, write_parquet
     from memo_tta.report.run import open_run
-    from memo_tta.report.run_table import print_runs
+    from memo_tta.report.terminal import print_runs
 
     opened = [open_run(folder) for folder in runs]
     print_runs(opened, Console(highlight=False))
@@ -44,8 +44,8 @@ def report(
 
 
 def _write(file: Path, text: str) -> None:
-    from memo_tta.files import whole_file
+    from memo_tta.files import atomic_file
 
-    with whole_file(file) as part:
+    with atomic_file(file) as part:
         part.write_text(text, "utf-8")
     click.echo(f"wrote {file}")

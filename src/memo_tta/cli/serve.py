@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from memo_tta.cli.options import all_method_options, serve_table
+from memo_tta.cli.method_options import all_method_options, serve_table
 from memo_tta.errors import MissingExtra
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -73,19 +73,19 @@ def serve(
     except ImportError as error:
         raise MissingExtra(f"serve needs more packages ({error}): pip install 'memo-tta[serve]'") from None
     from memo_tta.methods import METHODS
-    from memo_tta.service.served import Served
+    from memo_tta.service.model import ServedModel
     from memo_tta.service.settings import Settings
-    from memo_tta.workers import default_workers
+    from memo_tta.workers import available_cores
 
     settings = Settings(
         method=method,
         options=all_method_options(list(METHODS), list(METHODS), config, options),
-        replicas=replicas or default_workers(),
+        replicas=replicas or available_cores(),
         max_body=max_body_mb * 2**20,
         max_pixels=max_megapixels * 10**6,
         **others,
     )
-    served = Served.load(settings)
+    served = ServedModel.load(settings)
     with listen(host, port) as listener:
         where = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         click.echo(

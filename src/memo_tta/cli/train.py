@@ -43,6 +43,6 @@ def train(out: Path, epochs: int, **options: Any) -> None:
             note = f"epoch {now.epoch + 1}/{epochs} · loss {now.loss:.3f} · accuracy {now.accuracy:.1%}"
             update(now.step, now.steps, f"{note} · {now.images_per_second:.0f} images/s")
 
-        model = run(np.asarray(images.images), images.y, out, recipe, report)
+        model = run(np.asarray(images.images), images.targets, out, recipe, report)
     facts = finish(model, load_dataset("cifar10"), out, asdict(recipe))
     click.echo(json.dumps(facts, indent=2))

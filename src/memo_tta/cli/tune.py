@@ -40,13 +40,13 @@ def tune(
     as in the paper, one after the other. Trials are kept beside --out, so starting the same command
     again goes on. `memo evaluate` and `memo predict` take the result with --config.
     """
-    from memo_tta.evaluation.job import Job
+    from memo_tta.evaluation.job import EvaluationJob
     from memo_tta.evaluation.tune import Trial, as_toml, best_of, trial_count
     from memo_tta.evaluation.tune import tune as search
-    from memo_tta.files import whole_file
+    from memo_tta.files import atomic_file
     from memo_tta.models.zoo import load
 
-    job = Job(
+    job = EvaluationJob(
         data=(data,),
         model=model,
         weights=None if weights is None else str(weights.resolve()),
@@ -69,7 +69,7 @@ def tune(
         for trial in search(job, out.with_name(f"{out.name}.trials"), engine, report):
             found += [trial]  # the report counts them
     command = f"memo tune {data} --model {model} --limit {limit} --severities {severities} --seed {seed}"
-    with whole_file(out) as part:
+    with atomic_file(out) as part:
         part.write_text(as_toml(found, command), "utf-8")
     table = Table("error", "method", "options", box=None, pad_edge=False)
     for trial in found:

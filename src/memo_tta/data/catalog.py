@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from memo_tta.data import cifar, folder, imagenet
-from memo_tta.data.arrays import open_npz
-from memo_tta.data.corrupted import corrupted
+from memo_tta.data.corrupted_dataset import corrupted
 from memo_tta.data.corruptions.severity import CORRUPTIONS, SEVERITIES, TEST
 from memo_tta.data.dataset import Dataset
+from memo_tta.data.formats import cifar, folder, imagenet
+from memo_tta.data.formats.arrays import open_npz
 from memo_tta.data.sample_images import load_sample
 from memo_tta.errors import ConfigError, DataError
 from memo_tta.files import data_folder
@@ -108,7 +108,7 @@ def load_parts(
     return [corrupted(clean, corruption, severity, seed) for corruption, severity in wanted]
 
 
-def whereabouts(spec: str) -> tuple[str, list[Path]]:
+def locate(spec: str) -> tuple[str, list[Path]]:
     """The same data set whatever the working directory, and where on disk it lies, unless it comes along."""
     name, shift = _cut(spec)
     entry, home = _entry(name)

@@ -6,33 +6,33 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from memo_tta.seeding import SampleId
+from memo_tta.seeding import SampleId, sample_rng
 
 Metric = Literal["error", "mce"]  # mce: error relative to AlexNet's, averaged over corruptions
 
 
 class Images(Protocol):
-    """Anything that gives uint8 (height, width, 3) arrays by place: an array, a mapped file, a folder."""
+    """Anything that gives uint8 (height, width, 3) arrays by position: an array, a mapped file, a folder."""
 
     def __len__(self) -> int: ...
-    def __getitem__(self, place: int, /) -> np.ndarray: ...
+    def __getitem__(self, position: int, /) -> np.ndarray: ...
 
 
 class Sample(NamedTuple):
     id: SampleId
     image: np.ndarray  # uint8 (height, width, 3)
-    label: int  # index into the data set's labels
+    target: int  # index into the data set's labels
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Labelled images of one kind of shift; `for id, image, label in dataset` reads one after the other."""
+    """Labelled images of one kind of shift; `for id, image, target in dataset` reads one after the other."""
 
     name: str
     images: Images
-    y: np.ndarray
+    targets: np.ndarray
     labels: Sequence[str]
-    ids: Sequence[SampleId] | None = None  # None: the places
+    ids: Sequence[SampleId] | None = None  # None: the positions
     corruption: str = ""
     severity: int = 0
     classes: Sequence[int] | None = None  # those of the model's classes that `labels` are; None: all
@@ -42,31 +42,44 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, place: int) -> Sample:
-        return Sample(self.id(place), np.asarray(self.images[place]), int(self.y[place]))
+    def __getitem__(self, position: int) -> Sample:
+        return Sample(self.id(position), np.asarray(self.images[position]), int(self.targets[position]))
 
     def __iter__(self) -> Iterator[Sample]:
-        return (self[place] for place in range(len(self)))
+        return (self[position] for position in range(len(self)))
 
-    def id(self, place: int) -> SampleId:
-        return place if self.ids is None else self.ids[place]
+    def id(self, position: int) -> SampleId:
+        return position if self.ids is None else self.ids[position]
 
-    def take(self, places: Sequence[int] | np.ndarray) -> "Dataset":
+    def take(self, positions: Sequence[int] | np.ndarray) -> "Dataset":
         """Some of the points, in this order, with their ids; nothing is read yet."""
-        places = [int(place) for place in places]
-        ids = [self.id(place) for place in places]
-        return replace(self, images=Chosen(self.images, places), y=self.y[places], ids=ids)
+        positions = [int(position) for position in positions]
+        ids = [self.id(position) for position in positions]
+        return replace(
+            self, images=SubsetImages(self.images, positions), targets=self.targets[positions], ids=ids
+        )
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """Images at some places of others."""
+class SubsetImages:
+    """Images at some positions of others."""
 
     images: Images
-    places: Sequence[int]
+    positions: Sequence[int]
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.positions)
 
-    def __getitem__(self, place: int) -> np.ndarray:
-        return self.images[self.places[place]]
+    def __getitem__(self, position: int) -> np.ndarray:
+        return self.images[self.positions[position]]
+
+
+def balanced(dataset: Dataset, count: int, seed: int = 0) -> Dataset:
+    """Return `count` points spread as evenly over the classes as possible; the seed decides which."""
+    order = sample_rng(seed, "balanced").permutation(len(dataset))
+    targets = dataset.targets[order]
+    rank = np.empty(len(order), int)  # a point's rank within its class
+    for target in np.unique(targets):
+        rank[targets == target] = np.arange((targets == target).sum())
+    chosen = order[np.argsort(rank, kind="stable")[:count]]
+    return dataset.take(np.sort(chosen))

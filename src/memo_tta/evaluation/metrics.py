@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from memo_tta.errors import DataError, InputError
-from memo_tta.evaluation.alexnet import ALEXNET, ALEXNET_CLEAN
+from memo_tta.evaluation.alexnet_errors import ALEXNET, ALEXNET_CLEAN
 
 Errors = Mapping[tuple[str, int], float]
 
@@ -52,12 +52,12 @@ def calibration_error(confidence: ArrayLike, right: ArrayLike, bins: int = 15) -
     return gap / sum(row.points for row in rows)
 
 
-def class_errors(label: ArrayLike, prediction: ArrayLike, classes: int) -> np.ndarray:
+def class_errors(target: ArrayLike, prediction: ArrayLike, classes: int) -> np.ndarray:
     """The error of each class, shape (classes,), NaN without points; labels have the shape (points,)."""
-    true, said = np.asarray(label), np.asarray(prediction)
-    _check_same_points(label=true, prediction=said)
+    true, said = np.asarray(target), np.asarray(prediction)
+    _check_same_points(target=true, prediction=said)
     if true.min() < 0 or true.max() >= classes:
-        raise InputError(f"label: expected 0 to {classes - 1}, got {true.min()} to {true.max()}")
+        raise InputError(f"target: expected 0 to {classes - 1}, got {true.min()} to {true.max()}")
     points = np.bincount(true, minlength=classes)
     wrong = np.bincount(true, weights=true != said, minlength=classes)
     return np.divide(wrong, points, out=np.full(classes, np.nan), where=points > 0)

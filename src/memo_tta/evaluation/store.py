@@ -1,4 +1,4 @@
-"""The records of a run on disk: whatever is said to be stored survives the death of the process."""
+"""The records of a run on disk; a stored record survives the death of the process."""
 
 import fcntl
 import json
@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from memo_tta.errors import ConfigError, DataError
-from memo_tta.evaluation.record import Record
-from memo_tta.evaluation.runner import SetAside, Skipped
+from memo_tta.evaluation.records import FailedRecord, Record, SkippedPoint
 
 FILE, LOCK = "records.sqlite", "lock"
 COLUMNS = tuple(field.name for field in fields(Record))
-Row = Record | Skipped | SetAside
-# What each table holds, and what there is at most one row of.
-TABLES: dict[str, tuple[type[Row], str]] = {
-    "records": (Record, "dataset, corruption, severity, method, place"),
-    "skipped": (Skipped, "dataset, corruption, severity, place"),
-    "set_aside": (SetAside, "dataset, corruption, severity, method, place"),
+RunRow = Record | SkippedPoint | FailedRecord
+# The row type of each table, and its primary key.
+TABLES: dict[str, tuple[type[RunRow], str]] = {
+    "records": (Record, "dataset, corruption, severity, method, position"),
+    "skipped": (SkippedPoint, "dataset, corruption, severity, position"),
+    "failed_records": (FailedRecord, "dataset, corruption, severity, method, position"),
 }
 SCHEMA = (
     "CREATE TABLE IF NOT EXISTS run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
@@ -33,7 +32,7 @@ SCHEMA = (
 
 
 class RecordStore:
-    """One SQLite file; a record is stored once, however often it is added."""
+    """A SQLite file in which each record is stored once, however often it is added."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -45,20 +44,20 @@ class RecordStore:
         if stored != list(COLUMNS):
             self.close()
             raise DataError(
-                f"{path}: is a run of another version (its records have other columns): "
+                f"{path}: was written by another version (its records have other columns): "
                 "evaluate again with a new --out"
             )
 
     def close(self) -> None:
         self._connection.close()
 
-    def add(self, results: Sequence[Row]) -> None:
-        """All of them or, if the process dies meanwhile, none."""
+    def add(self, rows: Sequence[RunRow]) -> None:
+        """Store all rows or, if the process dies meanwhile, none of them."""
         with self._transaction():
             for table, (kind, _) in TABLES.items():
-                rows = [astuple(row) for row in results if isinstance(row, kind)]
+                values = [astuple(row) for row in rows if isinstance(row, kind)]
                 marks = ", ".join("?" * len(fields(kind)))
-                self._connection.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", rows)
+                self._connection.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", values)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -70,10 +69,10 @@ class RecordStore:
             raise
         self._connection.execute("COMMIT")
 
-    def count(self, part: tuple[str, str, int], methods: Sequence[str], places: Sequence[int]) -> int:
-        """How many of these are stored; a skipped point counts for every method."""
-        where = "dataset = ? AND corruption = ? AND severity = ? AND place BETWEEN ? AND ?"
-        span = (*part, places[0], places[-1])
+    def count(self, part: tuple[str, str, int], methods: Sequence[str], positions: Sequence[int]) -> int:
+        """Count the stored records in a range of positions; a skipped point counts for every method."""
+        where = "dataset = ? AND corruption = ? AND severity = ? AND position BETWEEN ? AND ?"
+        span = (*part, positions[0], positions[-1])
         marks = ", ".join("?" * len(methods))
         query = f"SELECT COUNT(*) FROM records WHERE {where} AND method IN ({marks})"
         (stored,) = self._connection.execute(query, (*span, *methods)).fetchone()
@@ -81,59 +80,62 @@ class RecordStore:
         return stored + len(methods) * skipped
 
     def errors(self) -> dict[str, tuple[int, int]]:
-        """Count wrong answers and all answers of each method."""
-        query = "SELECT method, SUM(prediction != label), COUNT(*) FROM records GROUP BY method"
+        """Return (wrong, all) predictions of each method."""
+        query = "SELECT method, SUM(prediction != target), COUNT(*) FROM records GROUP BY method"
         return {method: (wrong, total) for method, wrong, total in self._connection.execute(query)}
 
     def records(self) -> Iterator[Record]:
-        """In the order of the data, method by method."""
-        query = "SELECT * FROM records ORDER BY dataset, corruption, severity, method, place"
+        """Yield the records in the order of the data, method by method."""
+        query = "SELECT * FROM records ORDER BY dataset, corruption, severity, method, position"
         for row in self._connection.execute(query):
             values = dict(zip(COLUMNS, row, strict=True))
             yield Record(**{**values, "adapted": bool(values["adapted"])})
 
-    def skipped(self) -> list[Skipped]:
-        return [Skipped(*row) for row in self._connection.execute("SELECT * FROM skipped")]
+    def skipped(self) -> list[SkippedPoint]:
+        return [SkippedPoint(*row) for row in self._connection.execute("SELECT * FROM skipped")]
 
-    def set_aside(self) -> list[SetAside]:
-        """What the last attempt to fill the run gave up."""
-        return [SetAside(*row) for row in self._connection.execute("SELECT * FROM set_aside")]
+    def failed_records(self) -> list[FailedRecord]:
+        """Return the records that the last attempt could not compute."""
+        return [FailedRecord(*row) for row in self._connection.execute("SELECT * FROM failed_records")]
 
-    def take_up(self) -> None:
-        """What was set aside is to be tried again."""
+    def clear_failed(self) -> None:
+        """Forget earlier failures, so that they are tried again."""
         # Without a condition, SQLite would write to the file even if there is nothing to delete.
-        self._connection.execute("DELETE FROM set_aside WHERE true")
+        self._connection.execute("DELETE FROM failed_records WHERE true")
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
+        """Return what is known about the run besides its records."""
         rows = self._connection.execute("SELECT key, value FROM run")
         return {key: json.loads(value) for key, value in rows}
 
-    def remember(self, facts: Mapping[str, Any]) -> None:
-        rows = [(key, json.dumps(value)) for key, value in facts.items()]
+    def save_metadata(self, metadata: Mapping[str, Any]) -> None:
+        rows = [(key, json.dumps(value)) for key, value in metadata.items()]
         with self._transaction():
             self._connection.executemany("INSERT OR REPLACE INTO run VALUES (?, ?)", rows)
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[RecordStore]:
-    """The store of a run, for one writer at a time."""
+def open_for_writing(folder: Path) -> Iterator[RecordStore]:
+    """Open the store of a run, creating it if needed, for one writer at a time."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigError(f"{folder}: another process is writing to this run: wait for it") from None
+            raise ConfigError(
+                f"{folder}: another process is open_for_writing to this run: wait for it"
+            ) from None
         with _opened(folder / FILE) as store:
             yield store
 
 
 @contextmanager
-def reading(folder: Path) -> Iterator[RecordStore]:
-    """The store of a run that exists."""
+def open_for_reading(folder: Path) -> Iterator[RecordStore]:
+    """Open the store of an existing run."""
     path = folder / FILE
     if not path.is_file():
         raise DataError(
-            f"{folder}: no run, it has no {FILE}: make one with `memo evaluate ... --out {folder}`"
+            f"{folder}: is not a run, it has no {FILE}: create one with `memo evaluate ... --out {folder}`"
         )
     with _opened(path) as store:
         yield store
@@ -150,14 +152,14 @@ def _opened(path: Path) -> Iterator[RecordStore]:
     except sqlite3.DatabaseError as error:
         if "malformed" in str(error) or "not a database" in str(error):
             raise DataError(
-                f"{path}: damaged ({error}): `sqlite3 {path} .recover` saves what can be saved; "
-                "a new --out starts afresh"
+                f"{path}: damaged ({error}): `sqlite3 {path} .recover` may rescue its records; "
+                "a new --out starts over"
             ) from None
         raise DataError(f"{path}: cannot be written or read ({error})") from None
 
 
 def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterable[str]:
-    """Which values are not what they were."""
+    """Describe every value that differs from the stored one."""
     for key in wanted:
         if key in found and found[key] != wanted[key]:
             yield f"{key} was {found[key]!r}, now {wanted[key]!r}"

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memo_tta.data.dataset import Dataset
-from memo_tta.evaluation.record import Record
+from memo_tta.evaluation.records import Record
 from memo_tta.evaluation.statistics import wilson_interval
-from memo_tta.seeding import sample_rng
 
 
 @dataclass(frozen=True)
@@ -36,14 +34,3 @@ def summarise(records: Iterable[Record]) -> list[Summary]:
         seconds = float(np.median([record.seconds for record in part]))
         rows.append(Summary(dataset, method, len(part), wrong / len(part), low, high, seconds))
     return rows
-
-
-def balanced(dataset: Dataset, count: int, seed: int = 0) -> Dataset:
-    """`count` points, as evenly spread over the classes as can be; the same for the same seed."""
-    order = sample_rng(seed, "balanced").permutation(len(dataset))
-    labels = dataset.y[order]
-    turn = np.empty(len(order), int)  # a point's turn within its class
-    for label in np.unique(labels):
-        turn[labels == label] = np.arange((labels == label).sum())
-    chosen = order[np.argsort(turn, kind="stable")[:count]]
-    return dataset.take(np.sort(chosen))

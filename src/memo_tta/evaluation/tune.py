@@ -1,4 +1,4 @@
-"""The paper's search (appendix A), narrowed stage by stage, on the validation corruptions alone."""
+"""The paper's hyperparameter search (appendix A), one stage after another, on validation corruptions only."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -10,11 +10,12 @@ from typing import Any
 from torch import nn
 
 from memo_tta.data.corruptions.severity import VALIDATION
-from memo_tta.evaluation.evaluate import Report, evaluate
-from memo_tta.evaluation.job import Job, Replica
+from memo_tta.evaluation.driver import OnRecords, evaluate
+from memo_tta.evaluation.job import EvaluationJob
 from memo_tta.evaluation.statistics import wilson_interval
-from memo_tta.evaluation.store import reading
-from memo_tta.models.batchnorm import statistics_layers
+from memo_tta.evaluation.store import open_for_reading
+from memo_tta.evaluation.worker import WorkerContext
+from memo_tta.models.batch_norm import statistics_layers
 from memo_tta.workers import Engine
 
 DECADES = (1e-3, 1e-4, 1e-5, 1e-6)
@@ -23,16 +24,16 @@ PRIORS = (8, 16, 32)
 TRANSFORMER_PRIORS = (1, 2, 4, 8, 16, 32, None)
 UPDATES = ({"optimizer": "sgd"}, {"optimizer": "adamw"}, {"optimizer": "adamw", "weight_decay": 0.1})
 
-Options = Mapping[str, Any]
-Stage = Callable[[Options], list[dict[str, Any]]]  # from the best so far, changes to try
+TrialOptions = Mapping[str, Any]
+Stage = Callable[[TrialOptions], list[dict[str, Any]]]  # from the best options so far to changes to try
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Options, and how they did on all validation points together."""
+    """Options of a method, and its errors over all validation points."""
 
     method: str
-    options: Options
+    options: TrialOptions
     wrong: int
     points: int
 
@@ -46,7 +47,7 @@ class Trial:
 
 
 def stages(module: nn.Module) -> list[Stage]:
-    """What is searched for a model: transformers also by update rule and weight decay."""
+    """Return the stages of the search; transformers also vary the optimizer and the weight decay."""
     transformer = any(isinstance(layer, nn.LayerNorm) for layer in module.modules())
     updates, priors = (UPDATES, TRANSFORMER_PRIORS) if transformer else (({},), PRIORS)
     found: list[Stage] = [
@@ -63,49 +64,56 @@ def stages(module: nn.Module) -> list[Stage]:
 
 
 def trial_count(module: nn.Module) -> int:
-    """How many settings will be tried, the source among them."""
+    """Count the trials of the search, including the one of the source."""
     return 1 + sum(len(stage({"lr": 1.0})) for stage in stages(module))
 
 
-def tune(job: Job, folder: Path, engine: Engine[Any, Any], report: Report) -> Iterator[Trial]:
-    """The source, then every setting, each as a run of its own in the folder that goes on if it was begun."""
+def tune(
+    job: EvaluationJob, folder: Path, engine: Engine[Any, Any], on_records: OnRecords
+) -> Iterator[Trial]:
+    """Yield the trial of the source, then one for every setting; each is a resumable run in the folder."""
     job = replace(job, corruptions=job.corruptions or VALIDATION)
-    replica = Replica(replace(job, methods=("source",)))
-    search, start = stages(replica.classifier.module), dict(replica.classifier.settings)
-    del replica
-    yield _trial(job, folder, "source", {}, engine, report)
+    context = WorkerContext(replace(job, methods=("source",)))
+    search, start = stages(context.classifier.module), dict(context.classifier.settings)
+    del context
+    yield _trial(job, folder, "source", {}, engine, on_records)
     best: Trial | None = None
     for stage in search:
         base = {**start, **(best.options if best else {})}
         for change in stage(base):
             options = {**(best.options if best else {}), **change}
-            trial = _trial(job, folder, "memo", options, engine, report)
+            trial = _trial(job, folder, "memo", options, engine, on_records)
             yield trial
-            # Of equals the first stays: it is the simpler one.
+            # Of equal trials the first stays: it is the simpler one.
             if best is None or trial.wrong < best.wrong:
                 best = trial
 
 
 def _trial(
-    job: Job, folder: Path, method: str, options: Options, engine: Engine[Any, Any], report: Report
+    job: EvaluationJob,
+    folder: Path,
+    method: str,
+    options: TrialOptions,
+    engine: Engine[Any, Any],
+    on_records: OnRecords,
 ) -> Trial:
     changes = " ".join(f"{key}={value}" for key, value in options.items())
     out = folder / f"{method} {changes}".strip()
     chosen = {**job.options.get(method, {}), **options}
-    missing = evaluate(replace(job, methods=(method,), options={method: chosen}), out, engine, report)
-    with reading(out) as store:
+    missing = evaluate(replace(job, methods=(method,), options={method: chosen}), out, engine, on_records)
+    with open_for_reading(out) as store:
         wrong, points = store.errors()[method]
-    # No answer is a wrong one: else options that fail would win.
+    # A missing prediction counts as wrong: otherwise options that fail would win.
     return Trial(method, options, wrong + len(missing), points + len(missing))
 
 
 def best_of(trials: list[Trial]) -> Trial:
-    """The first of those with the fewest errors, the source left out."""
+    """Return the first trial with the fewest errors, leaving out the source."""
     return min((trial for trial in trials if trial.method != "source"), key=lambda trial: trial.wrong)
 
 
 def as_toml(trials: list[Trial], command: str) -> str:
-    """The winner as options of `memo`, and as comments its interval and all that was tried."""
+    """Return the best options as a [memo] table, with its interval and all trials as comments."""
     best = best_of(trials)
     low, high = best.interval
     lines = [
@@ -115,7 +123,7 @@ def as_toml(trials: list[Trial], command: str) -> str:
         "[memo]",
         *(f"{key} = {_value(value)}" for key, value in best.options.items()),
         "",
-        "# All that was tried:",
+        "# All trials:",
         *(f"# {t.error:7.2%}  {t.method:6}  {json.dumps(dict(t.options))[1:-1]}" for t in trials),
     ]
     return "\n".join(lines) + "\n"

@@ -53,7 +53,7 @@ METHODS = Registry(
     {
         "source": MethodEntry("the model as it is", Source),
         "tta": MethodEntry("average the predictions on the views, adapt nothing", TTA),
-        # Chosen on validation corruptions and clean images by benchmarks.choose_restorations, choose_step.
+        # Chosen on validation corruptions and clean images by studies.choose_restorations, choose_step.
         "restore": MethodEntry(
             "undo noise, blur and haze that the image shows, average views of it, adapt nothing",
             TTA,

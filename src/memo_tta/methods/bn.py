@@ -11,7 +11,7 @@ from memo_tta.methods.episode import episode
 from memo_tta.methods.method import Batch, Method, Outcome
 from memo_tta.methods.options import Number, Options, option
 from memo_tta.methods.prediction import Status
-from memo_tta.models.batchnorm import mixed_statistics, statistics_layers
+from memo_tta.models.batch_norm import mixed_statistics, statistics_layers
 from memo_tta.models.classifier import Classifier
 
 NO_LAYER = "the model has no layer with running statistics"

@@ -20,7 +20,7 @@ Value = TypeVar("Value")
 _LOCKS: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()
 
 
-def exclusively(module: nn.Module, body: Callable[[], Value]) -> Value:
+def run_exclusively(module: nn.Module, body: Callable[[], Value]) -> Value:
     """Return body(), run while no other thread adapts the module; all episodes belong in here.
 
     Gradients are on inside, also where the caller is under no_grad or inference_mode.

@@ -14,14 +14,14 @@ from memo_tta.methods.episode import episode
 from memo_tta.methods.gates import GateOptions, entropy_gate, first_views_gate, source_gate
 from memo_tta.methods.gradient import NOT_FINITE, ViewGradient
 from memo_tta.methods.memory import MemoryOptions, build_memory
-from memo_tta.methods.method import Batch, Outcome, Seen
+from memo_tta.methods.method import Batch, Outcome, SeenViews
 from memo_tta.methods.options import Number, OneOf, check_names, option, when, with_default
 from memo_tta.methods.parameters import choose_parameters
 from memo_tta.methods.prediction import Status
 from memo_tta.methods.update import UpdateOptions
 from memo_tta.methods.view_method import ViewMethod
 from memo_tta.methods.view_source import ViewOptions, Views
-from memo_tta.models.batchnorm import MixedStatistics, mixed_statistics
+from memo_tta.models.batch_norm import MixedStatistics, mixed_statistics
 from memo_tta.models.classifier import Classifier
 from memo_tta.objectives import OBJECTIVES, entropy, most_confident, share_of
 
@@ -122,11 +122,11 @@ class Memo(ViewMethod[MemoOptions]):
                     loss = self.objective(most_confident(look.logits, options.select))
                     if not look.descend(loss, self.parameters, rule):
                         return Outcome(Status.NOT_FINITE, None, NOT_FINITE, marginal_entropy)
-                with batch.ledger.stage("predict"):
+                with batch.work.stage("predict"):
                     logits = self.answer(look.views, batch.x, statistics)
                 if batch.explain:
                     self.settle(statistics, batch.x)
-                    seen = Seen(look.views, look.logits.detach(), self.view_logits(look.views))
+                    seen = SeenViews(look.views, look.logits.detach(), self.view_logits(look.views))
             lasting = self.memory.take(rule)
         if lasting is not None and source is not None:
             self.memory.learn(lasting, logits, source, marginal_entropy)

@@ -12,7 +12,7 @@ from memo_tta.errors import ConfigError
 from memo_tta.methods.gradient import all_finite
 from memo_tta.methods.options import Condition, Flag, Number, OneOf, Options, option, when
 from memo_tta.methods.update import UpdateRule
-from memo_tta.models.batchnorm import norm_layers
+from memo_tta.models.batch_norm import norm_layers
 
 LASTING = 0.1  # share of an anchored step that lives on
 SURE = 0.4  # share of log K below which the marginal entropy of a point teaches the next ones

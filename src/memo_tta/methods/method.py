@@ -14,10 +14,10 @@ from torch import Tensor
 
 from memo_tta.errors import InputError
 from memo_tta.image import ImageLike
-from memo_tta.methods.episode import episode, exclusively
-from memo_tta.methods.ledger import Ledger
+from memo_tta.methods.episode import episode, run_exclusively
 from memo_tta.methods.options import AnyOptions, build_options, declarations, layered
 from memo_tta.methods.prediction import Explanation, Prediction, Status
+from memo_tta.methods.shared_work import SharedWork
 from memo_tta.models.classifier import Classifier, Point
 from memo_tta.seeding import SampleId, content_id, sample_rng
 
@@ -28,7 +28,7 @@ class Batch:
 
     points: list[Point]
     rngs: list[np.random.Generator]
-    ledger: Ledger
+    work: SharedWork
     explain: bool = False  # whether outcomes should tell what the model said of the views
 
     @property
@@ -37,7 +37,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenViews:
     """Views that a method looked at, with the model's logits (views, classes) before and after adapting."""
 
     views: Tensor
@@ -53,7 +53,7 @@ class Outcome:
     logits: Tensor | None = None
     reason: str | None = None
     marginal_entropy: float | None = None
-    seen: Seen | None = None
+    seen: SeenViews | None = None
 
 
 class Method(ABC, Generic[AnyOptions]):
@@ -125,26 +125,26 @@ class Method(ABC, Generic[AnyOptions]):
         for start in range(0, len(image), self.points):
             part = slice(start, start + self.points)
             points = [self.classifier.point(one) for one in image[part]]
-            predictions += self.predict_points(points, ids[part], Ledger())
+            predictions += self.predict_points(points, ids[part], SharedWork())
         return predictions
 
     def predict_points(
-        self, points: list[Point], ids: Sequence[SampleId | None], ledger: Ledger
+        self, points: list[Point], ids: Sequence[SampleId | None], work: SharedWork
     ) -> list[Prediction]:
         """Predict the points that the method takes at once, with what other methods did for them."""
-        return [answer.prediction for answer in self._answers(Batch(points, self._rngs(points, ids), ledger))]
+        return [answer.prediction for answer in self._answers(Batch(points, self._rngs(points, ids), work))]
 
     def explain(
         self,
         image: ImageLike | Tensor | Point,
         *,
         sample_id: SampleId | None = None,
-        ledger: Ledger | None = None,
+        work: SharedWork | None = None,
     ) -> Explanation:
         """Predict one image; where the method adapted to views or averaged them, list them and the model's
         answers to them."""
         points = [self.classifier.point(image)]
-        batch = Batch(points, self._rngs(points, [sample_id]), ledger or Ledger(), explain=True)
+        batch = Batch(points, self._rngs(points, [sample_id]), work or SharedWork(), explain=True)
         (answer,) = self._answers(batch)
         return answer
 
@@ -155,8 +155,8 @@ class Method(ABC, Generic[AnyOptions]):
         rows: list[Tensor] = []
         for part in x.split(self.points):
             points = [self.classifier.tensor_point(one) for one in part]
-            batch = Batch(points, self._rngs(points, [None] * len(part)), Ledger())
-            rows += exclusively(self.classifier.module, partial(self._logits, batch))
+            batch = Batch(points, self._rngs(points, [None] * len(part)), SharedWork())
+            rows += run_exclusively(self.classifier.module, partial(self._logits, batch))
         return torch.stack(rows).to(x.device)
 
     def source_logits(self, batch: Batch) -> Tensor:
@@ -166,7 +166,7 @@ class Method(ABC, Generic[AnyOptions]):
             with episode(self.classifier.module), torch.no_grad():
                 return self.classifier(batch.x)
 
-        return batch.ledger.once("source", compute, "source")
+        return batch.work.once("source", compute, "source")
 
     def _rngs(self, points: list[Point], ids: Sequence[SampleId | None]) -> list[np.random.Generator]:
         return [
@@ -177,7 +177,7 @@ class Method(ABC, Generic[AnyOptions]):
     def _answers(self, batch: Batch, run: Callable[[], list[Outcome]] | None = None) -> list[Explanation]:
         """Predictions of the batch, from `run` instead of the method's own if given."""
         run = run or (lambda: self.run(batch))
-        return exclusively(self.classifier.module, lambda: list(self._explained(batch, run())))
+        return run_exclusively(self.classifier.module, lambda: list(self._explained(batch, run())))
 
     def _logits(self, batch: Batch) -> list[Tensor]:
         return [logits for logits, _ in self._settled(batch, self.run(batch))]

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import Parameter
 
 from memo_tta.errors import ConfigError, ModelError
-from memo_tta.models.batchnorm import norm_layers
+from memo_tta.models.batch_norm import norm_layers
 
 ParameterChoice = str | Callable[[str, Parameter], bool]
 

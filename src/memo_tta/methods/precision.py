@@ -11,7 +11,7 @@ PRECISIONS = {"float32": False, "bf16": True}  # whether products of matrices ar
 
 
 @contextmanager
-def computing(precision: str, device: str) -> Iterator[None]:
+def in_precision(precision: str, device: str) -> Iterator[None]:
     """Compute products of matrices in this precision; weights and sums stay as they are."""
     was_on, dtype = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
 

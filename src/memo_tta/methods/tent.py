@@ -15,7 +15,7 @@ from memo_tta.methods.options import Flag, option, with_default
 from memo_tta.methods.parameters import ParameterChoice, choose_parameters
 from memo_tta.methods.prediction import Status
 from memo_tta.methods.update import UpdateOptions
-from memo_tta.models.batchnorm import mixed_statistics
+from memo_tta.models.batch_norm import mixed_statistics
 from memo_tta.models.classifier import Classifier
 from memo_tta.objectives import conditional_entropy
 

@@ -6,7 +6,7 @@ from typing import Any
 from memo_tta.methods.average import AverageOptions, SurestGroup, build_average
 from memo_tta.methods.episode import episode
 from memo_tta.methods.gates import GateOptions, first_views_gate, source_gate
-from memo_tta.methods.method import Batch, Outcome, Seen
+from memo_tta.methods.method import Batch, Outcome, SeenViews
 from memo_tta.methods.options import OneOf, option, when, with_default
 from memo_tta.methods.prediction import Status
 from memo_tta.methods.view_method import ViewMethod
@@ -49,5 +49,5 @@ class TTA(ViewMethod[TTAOptions]):
             logits = self.view_logits(drawn)
         marginal_entropy = float(entropy(self._marginal(logits)))
         reason = "averaged over the views, nothing adapted"
-        seen = Seen(drawn, logits, logits) if batch.explain else None
+        seen = SeenViews(drawn, logits, logits) if batch.explain else None
         return Outcome(Status.AVERAGED, self._average(logits), reason, marginal_entropy, seen)

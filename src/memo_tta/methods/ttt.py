@@ -10,17 +10,17 @@ from torch import Tensor
 from memo_tta.errors import ConfigError
 from memo_tta.methods.episode import episode
 from memo_tta.methods.gradient import NOT_FINITE, ViewGradient
-from memo_tta.methods.method import Batch, Outcome, Seen
+from memo_tta.methods.method import Batch, Outcome, SeenViews
 from memo_tta.methods.options import with_default
 from memo_tta.methods.parameters import choose_parameters
-from memo_tta.methods.precision import computing
+from memo_tta.methods.precision import in_precision
 from memo_tta.methods.prediction import Status
 from memo_tta.methods.update import UpdateOptions
 from memo_tta.methods.view_method import ViewMethod
 from memo_tta.methods.view_source import ViewOptions, Views
-from memo_tta.models.batchnorm import mixed_statistics
+from memo_tta.models.batch_norm import mixed_statistics
 from memo_tta.models.classifier import Classifier
-from memo_tta.models.rotation import TURNS, turn
+from memo_tta.models.networks.resnet26_joint import TURNS, turn
 from memo_tta.objectives import log_probabilities
 from memo_tta.views import Augmentation
 
@@ -61,14 +61,14 @@ class TTT(ViewMethod[TTTOptions]):
                 self.settle(mixed, batch.x)
                 if batch.explain:
                     before = self.view_logits(drawn)
-                    seen = Seen(drawn, before, before)
+                    seen = SeenViews(drawn, before, before)
                 turns = torch.from_numpy(batch.rngs[0].integers(TURNS, size=len(drawn)))
                 gradient = ViewGradient(self._turned_logits, turn(drawn, turns), options.micro_batch)
                 loss = F.nll_loss(log_probabilities(gradient.logits), turns.to(gradient.logits.device))
                 if not gradient.descend(loss, self._parameters, rule):
                     return Outcome(Status.NOT_FINITE, reason=NOT_FINITE)
             mixed.release()
-            with batch.ledger.stage("predict"), torch.no_grad():
+            with batch.work.stage("predict"), torch.no_grad():
                 logits = self.forward(batch.x)[0]
             if seen is not None:
                 self.settle(mixed, batch.x)
@@ -76,5 +76,5 @@ class TTT(ViewMethod[TTTOptions]):
         return Outcome(Status.ADAPTED, logits, seen=seen)
 
     def _turned_logits(self, x: Tensor) -> Tensor:
-        with computing(self.options.precision, self.classifier.device.type):
-            return self._rotation_logits(self.classifier.place(x))
+        with in_precision(self.options.precision, self.classifier.device.type):
+            return self._rotation_logits(self.classifier.to_module(x))

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from memo_tta.errors import InputError
 from memo_tta.methods.gradient import forward_in_chunks
-from memo_tta.methods.ledger import Ledger
 from memo_tta.methods.method import Batch, Method, Outcome
-from memo_tta.methods.precision import computing
+from memo_tta.methods.precision import in_precision
 from memo_tta.methods.prediction import Prediction
+from memo_tta.methods.shared_work import SharedWork
 from memo_tta.methods.view_source import Augmenter, DrawnViews, GivenViews, ViewOptions, Views
-from memo_tta.models.batchnorm import MixedStatistics
+from memo_tta.models.batch_norm import MixedStatistics
 from memo_tta.models.classifier import Classifier
 
 AnyViewOptions = TypeVar("AnyViewOptions", bound=ViewOptions)
@@ -32,7 +32,7 @@ class ViewMethod(Method[AnyViewOptions]):
 
     def run(self, batch: Batch) -> list[Outcome]:
         (point,), (rng,) = batch.points, batch.rngs
-        drawn = DrawnViews(self._augmenter, self.options, point, rng, batch.ledger)
+        drawn = DrawnViews(self._augmenter, self.options, point, rng, batch.work)
         return [self.run_point(batch, drawn)]
 
     def predict_views(self, x: Tensor, views: Tensor) -> Prediction:
@@ -46,13 +46,13 @@ class ViewMethod(Method[AnyViewOptions]):
                 f"predict_views: expected views [B, {', '.join(map(str, x.shape))}], got {list(views.shape)}"
             )
         points = [self.classifier.tensor_point(x)]
-        batch = Batch(points, self._rngs(points, [None]), Ledger())
+        batch = Batch(points, self._rngs(points, [None]), SharedWork())
         (answer,) = self._answers(batch, lambda: [self.run_point(batch, GivenViews(views.detach().clone()))])
         return answer.prediction
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of the classifier, computed in the precision of the options."""
-        with computing(self.options.precision, self.classifier.device.type):
+        with in_precision(self.options.precision, self.classifier.device.type):
             return self.classifier(x)
 
     @torch.no_grad()

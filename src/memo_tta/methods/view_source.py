@@ -9,9 +9,9 @@ import numpy as np
 from torch import Tensor
 
 from memo_tta.errors import ConfigError, InputError
-from memo_tta.methods.ledger import Ledger
 from memo_tta.methods.options import Number, OneOf, Options, option
 from memo_tta.methods.precision import PRECISIONS
+from memo_tta.methods.shared_work import SharedWork
 from memo_tta.models.classifier import Classifier, Point
 from memo_tta.views import AUGMENTATIONS, Augmentation
 
@@ -111,10 +111,10 @@ class DrawnViews:
         options: ViewOptions,
         point: Point,
         rng: np.random.Generator,
-        ledger: Ledger,
+        work: SharedWork,
     ):
         self._augmenter, self._n, self._point, self._rng = augmenter, options.n_views, point, rng
-        self._ledger, self._key = ledger, ("views", options.seed, options.n_views, augmenter.key)
+        self._ledger, self._key = work, ("views", options.seed, options.n_views, augmenter.key)
         self._undrawn: Tensor | None = None  # the first views, where only `first` has shown some
         self._is_first = True
 

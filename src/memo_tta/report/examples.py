@@ -8,13 +8,14 @@ from PIL import Image
 
 from memo_tta.data.dataset import Dataset
 from memo_tta.errors import ConfigError, MemoError
-from memo_tta.evaluation.analysis import Block, Telling, telling_points
-from memo_tta.evaluation.job import Job, Replica
+from memo_tta.evaluation.analysis import ChangedPoint, ResultBlock, most_changed_points
+from memo_tta.evaluation.job import EvaluationJob
+from memo_tta.evaluation.worker import WorkerContext
 from memo_tta.methods import METHODS, Method
 from memo_tta.models.classifier import Classifier
 from memo_tta.report.html import Figure
-from memo_tta.report.panel import view_panel
 from memo_tta.report.run import Run
+from memo_tta.report.view_panel import view_panel
 
 SHOWN_POINTS, SHOWN_VIEWS = 3, 7  # of each kind, and of each point
 
@@ -34,9 +35,9 @@ def examples(run: Run) -> Examples:
     if run.job is None or not any(chosen):
         return Examples(none)
     try:
-        replica = _replica(run.job, run.facts.get("fingerprint"))
+        context = _load_context(run.job, run.facts.get("fingerprint"))
         figures = [
-            [_figure(replica, block.dataset, verdict, point) for verdict, point in telling]
+            [_figure(context, block.dataset, verdict, point) for verdict, point in telling]
             for block, telling in zip(run.blocks, chosen, strict=True)
         ]
     except (MemoError, OSError, ImportError) as error:
@@ -44,41 +45,43 @@ def examples(run: Run) -> Examples:
     return Examples(figures)
 
 
-def _chosen(block: Block) -> list[tuple[str, Telling]]:
-    helped, hurt = telling_points(block, "memo", "source", SHOWN_POINTS)
+def _chosen(block: ResultBlock) -> list[tuple[str, ChangedPoint]]:
+    helped, hurt = most_changed_points(block, "memo", "source", SHOWN_POINTS)
     return [("set right", point) for point in helped] + [("made wrong", point) for point in hurt]
 
 
-def _replica(job: Job, fingerprint: str | None) -> Replica:
-    replica = Replica(job)
-    if fingerprint not in (None, replica.fingerprint()):
+def _load_context(job: EvaluationJob, fingerprint: str | None) -> WorkerContext:
+    context = WorkerContext(job)
+    if fingerprint not in (None, context.fingerprint()):
         raise ConfigError(f"{job.model}: the weights are no longer those of the run")
-    return replica
+    return context
 
 
-def _figure(replica: Replica, dataset: str, verdict: str, point: Telling) -> Figure:
-    classifier, data = _part(replica, dataset, point)
-    options = {"seed": replica.job.seed, **replica.job.options.get("memo", {})}
+def _figure(context: WorkerContext, dataset: str, verdict: str, point: ChangedPoint) -> Figure:
+    classifier, data = _part(context, dataset, point)
+    options = {"seed": context.job.seed, **context.job.options.get("memo", {})}
     robust = METHODS["memo"](classifier, **options)
-    truth = classifier.labels[point.label] if classifier.labels else str(point.label)
+    truth = classifier.labels[point.target] if classifier.labels else str(point.target)
     where = f"{point.shift.corruption} at level {point.shift.severity}, " if point.shift.corruption else ""
     caption = (
-        f"{where}point {data.id(point.place)}, {verdict} (true class: {truth}, whose probability "
+        f"{where}point {data.id(point.position)}, {verdict} (true class: {truth}, whose probability "
         f"{'rose' if point.gain > 0 else 'fell'} by at least {abs(100 * point.gain):.0f} points)"
     )
-    return Figure(explained(robust, data, point.place, truth), caption)
+    return Figure(explained(robust, data, point.position, truth), caption)
 
 
-def _part(replica: Replica, dataset: str, point: Telling) -> tuple[Classifier, Dataset]:
-    for classifier, data in replica.parts:
-        if (data.name, data.corruption, data.severity) == (dataset, *point.shift) and point.place < len(data):
+def _part(context: WorkerContext, dataset: str, point: ChangedPoint) -> tuple[Classifier, Dataset]:
+    for classifier, data in context.parts:
+        if (data.name, data.corruption, data.severity) == (dataset, *point.shift) and point.position < len(
+            data
+        ):
             return classifier, data
     raise ConfigError(f"{dataset}: is no longer the data of the run")
 
 
-def explained(robust: Method[Any], data: Dataset, place: int, truth: str) -> Image.Image:
+def explained(robust: Method[Any], data: Dataset, position: int, truth: str) -> Image.Image:
     """A point and some of its views, with the answers to them before and after adapting."""
-    sample = data[place]
+    sample = data[position]
     seen = robust.explain(sample.image, sample_id=sample.id)
     return view_panel(
         [robust.classifier.point(sample.image).fitted, *robust.classifier.pictures(seen.views[:SHOWN_VIEWS])],

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from memo_tta.errors import MissingExtra
-from memo_tta.evaluation.store import reading
-from memo_tta.files import whole_file
+from memo_tta.evaluation.store import open_for_reading
+from memo_tta.files import atomic_file
 
 KINDS = {
     "dataset": "string",
@@ -30,6 +30,7 @@ KINDS = {
     "model_seconds": "float64",
     "predict_seconds": "float64",
 }
+FIELDS = {"label": "target"}  # columns that keep a name scripts read, where the record has another
 ROWS_AT_ONCE = 50_000
 
 
@@ -39,7 +40,7 @@ def columns(folders: Sequence[Path]) -> list[str]:
 
 
 def write_csv(folders: Sequence[Path], path: Path) -> None:
-    with whole_file(path) as part, part.open("w", encoding="utf-8", newline="") as file:
+    with atomic_file(path) as part, part.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns(folders))
         writer.writerows(_rows(folders))
@@ -54,7 +55,7 @@ def write_parquet(folders: Sequence[Path], path: Path) -> None:
     names = columns(folders)
     schema = pyarrow.schema([(name, KINDS.get(name, "string")) for name in names])
     values = _rows(folders)
-    with whole_file(path) as part, ParquetWriter(part, schema) as writer:
+    with atomic_file(path) as part, ParquetWriter(part, schema) as writer:
         while rows := list(islice(values, ROWS_AT_ONCE)):
             arrays = [
                 pyarrow.array(column, kind)
@@ -66,6 +67,6 @@ def write_parquet(folders: Sequence[Path], path: Path) -> None:
 def _rows(folders: Sequence[Path]) -> Iterator[list[Any]]:
     for folder in folders:
         first = [str(folder)] if len(folders) > 1 else []
-        with reading(folder) as store:
+        with open_for_reading(folder) as store:
             for record in store.records():
-                yield first + [getattr(record, name) for name in KINDS]
+                yield first + [getattr(record, FIELDS.get(name, name)) for name in KINDS]

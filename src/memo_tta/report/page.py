@@ -7,8 +7,8 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
-from memo_tta.evaluation.analysis import Block, Row, calibration
-from memo_tta.report import written
+from memo_tta.evaluation.analysis import MethodResult, ResultBlock, calibration
+from memo_tta.report import formatting
 from memo_tta.report.effort import effort_over_views
 from memo_tta.report.examples import examples
 from memo_tta.report.html import Figure
@@ -56,18 +56,18 @@ def _notes(run: Run, runs: int) -> list[str]:
     return [f"{run.folder}: {note}" if runs > 1 else f"{note[:1].upper()}{note[1:]}." for note in run.notes]
 
 
-def _finding(run: Run, block: Block, table: Sequence[Row], kind: str = "") -> str:
+def _finding(run: Run, block: ResultBlock, table: Sequence[MethodResult], kind: str = "") -> str:
     """The main result as a sentence."""
     by_method = {row.method: row for row in table}
     memo, source = by_method.get("memo"), by_method.get("source")
     if memo is None or source is None or memo.to_source is None:
         return ""
     change = memo.to_source
-    difference, span = written.points(change.difference), written.change_span(change)
+    difference, span = formatting.points(change.difference), formatting.change_span(change)
     text = (
-        f"memo takes the error of {run.model} on {block.dataset} from {written.percent(source.error)} % to "
-        f"{written.percent(memo.error)} %, a difference of {written.minus(difference)} points "
-        f"({written.minus(span)}). Of {change.points} answers it sets {change.helped} right and makes "
+        f"memo takes the error of {run.model} on {block.dataset} from {formatting.percent(source.error)} % "
+        f"to {formatting.percent(memo.error)} %, a difference of {formatting.minus(difference)} points "
+        f"({formatting.minus(span)}). Of {change.points} answers it sets {change.helped} right and makes "
         f"{change.hurt} wrong."
     )
     return f'<p class="{kind}">{escape(text)}</p>'
@@ -90,7 +90,7 @@ def _section(title: str, about: str, content: str) -> str:
     return f'<section><h3>{title}</h3>\n<p>{about}</p>\n<div class="card">{content}</div></section>'
 
 
-def _beside_the_paper(run: Run, block: Block, table: Sequence[Row]) -> str:
+def _beside_the_paper(run: Run, block: ResultBlock, table: Sequence[MethodResult]) -> str:
     content = paper_table(run, block, table)
     about = (
         "The paper’s figures for this model, averaged over the same parts. Its weights and images may differ."
@@ -98,14 +98,14 @@ def _beside_the_paper(run: Run, block: Block, table: Sequence[Row]) -> str:
     return content and _section("Beside the paper", about, content)
 
 
-def _by_corruption(block: Block) -> str:
+def _by_corruption(block: ResultBlock) -> str:
     if len(block.parts) < 2:
         return ""
     about = "Darker blue is a larger error; green cells got better, red ones worse, in percentage points."
     return _section("By corruption and level", about, heat_maps(block))
 
 
-def _changes(table: Sequence[Row]) -> str:
+def _changes(table: Sequence[MethodResult]) -> str:
     counts = {row.method: (row.to_source.helped, row.to_source.hurt) for row in table if row.to_source}
     if not counts:
         return ""
@@ -113,7 +113,7 @@ def _changes(table: Sequence[Row]) -> str:
     return _section("Helped and hurt", about, _plot(changes_plot(counts), about))
 
 
-def _calibration(block: Block) -> str:
+def _calibration(block: ResultBlock) -> str:
     about = (
         "Bars are the accuracy of the points whose confidence is in that range; pale red is accuracy that "
         "confidence claims in vain, pale blue what it does not claim. On the dashed line a score means what "
@@ -123,7 +123,7 @@ def _calibration(block: Block) -> str:
     return _section("Calibration", about, _plot(plot, "Reliability diagrams"))
 
 
-def _classes(run: Run, block: Block) -> str:
+def _classes(run: Run, block: ResultBlock) -> str:
     names = run.class_names(block)
     many = (
         f"The {WORST_CLASSES} classes with the largest error of {escape(block.methods[0])}: error in percent."

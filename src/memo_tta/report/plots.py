@@ -97,7 +97,7 @@ def reliability_plot(methods: Mapping[str, tuple[Sequence[Bin], float]]) -> byte
     return result.svg
 
 
-class Effort(NamedTuple):
+class EffortPoint(NamedTuple):
     """What so many views cost, in seconds per point, and the error % they give."""
 
     views: int
@@ -105,7 +105,7 @@ class Effort(NamedTuple):
     error: float
 
 
-def effort_plot(lines: Mapping[str, Sequence[Effort]], baselines: Iterable[tuple[str, float]]) -> bytes:
+def effort_plot(lines: Mapping[str, Sequence[EffortPoint]], baselines: Iterable[tuple[str, float]]) -> bytes:
     """Error against seconds over the number of views, as the paper's figure 3; baselines are level lines."""
     with drawing(6.4, 3.4) as result:
         from matplotlib.ticker import LogLocator

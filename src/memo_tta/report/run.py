@@ -11,10 +11,10 @@ from typing import Any
 
 from memo_tta.data.catalog import CATALOG
 from memo_tta.errors import DataError, MemoError
-from memo_tta.evaluation.analysis import Block, Row, collect, rows
-from memo_tta.evaluation.job import Job
-from memo_tta.evaluation.runner import SetAside, Skipped
-from memo_tta.evaluation.store import reading
+from memo_tta.evaluation.analysis import MethodResult, ResultBlock, collect, rows
+from memo_tta.evaluation.job import EvaluationJob
+from memo_tta.evaluation.records import FailedRecord, SkippedPoint
+from memo_tta.evaluation.store import open_for_reading
 from memo_tta.methods import METHODS
 from memo_tta.models.zoo import ZOO
 
@@ -28,13 +28,13 @@ class Run:
 
     folder: Path
     facts: dict[str, Any]
-    blocks: Sequence[Block]
-    skipped: Sequence[Skipped]
-    set_aside: Sequence[SetAside] = ()
+    blocks: Sequence[ResultBlock]
+    skipped: Sequence[SkippedPoint]
+    failed_records: Sequence[FailedRecord] = ()
 
     @cached_property
-    def job(self) -> Job | None:
-        return Job(**self.facts["job"]) if "job" in self.facts else None
+    def job(self) -> EvaluationJob | None:
+        return EvaluationJob(**self.facts["job"]) if "job" in self.facts else None
 
     @property
     def model(self) -> str:
@@ -42,16 +42,16 @@ class Run:
         name = self.job.model if self.job else self.folder.name
         return Path(name).name if ".py:" in name else name
 
-    def name(self, block: Block) -> str:
+    def name(self, block: ResultBlock) -> str:
         shifted = block.corrupted and not block.dataset.endswith("-c")
         return f"{self.model} · {block.dataset}" + (", corrupted" if shifted else "")
 
-    def heading(self, block: Block, runs: int) -> str:
+    def heading(self, block: ResultBlock, runs: int) -> str:
         """Among several runs, which often share model and data, with the folder's name."""
         return f"{self.name(block)} ({self.folder.name})" if runs > 1 else self.name(block)
 
     @cached_property
-    def tables(self) -> list[tuple[Block, list[Row]]]:
+    def tables(self) -> list[tuple[ResultBlock, list[MethodResult]]]:
         """The rows of every block."""
         relative = self.facts.get("metric") == "mce" or "imagenet-c" in (self.job.data if self.job else ())
         return [
@@ -59,14 +59,14 @@ class Run:
             for block in self.blocks
         ]
 
-    def _clean_imagenet(self) -> Block | None:
+    def _clean_imagenet(self) -> ResultBlock | None:
         """ImageNet itself has no name in the catalog: it is a folder of the user's."""
         clean = [b for b in self.blocks if not b.corrupted and b.dataset not in CATALOG]
         return clean[0] if len(clean) == 1 else None
 
-    def class_names(self, block: Block) -> list[str]:
+    def class_names(self, block: ResultBlock) -> list[str]:
         """Name the classes in the records; numbers where nobody kept the names."""
-        highest = max(int(part.label.max()) for methods in block.parts.values() for part in methods.values())
+        highest = max(int(part.target.max()) for methods in block.parts.values() for part in methods.values())
         names = self.facts.get("labels", {}).get(block.dataset, [])
         return names if highest < len(names) else [str(index) for index in range(highest + 1)]
 
@@ -115,8 +115,10 @@ class Run:
                 )
         if self.skipped:
             notes.append(f"{len(self.skipped)} points could not be read and were left out")
-        if self.set_aside:
-            notes.append(f"{len(self.set_aside)} records were set aside: {self.set_aside[0].reason}")
+        if self.failed_records:
+            notes.append(
+                f"{len(self.failed_records)} records were set aside: {self.failed_records[0].reason}"
+            )
         return [note for note in notes if note]
 
     @property
@@ -132,15 +134,15 @@ class Run:
 
 
 def open_run(folder: Path) -> Run:
-    with reading(folder) as store:
+    with open_for_reading(folder) as store:
         blocks = collect(store.records())
-        run = Run(folder, store.facts(), blocks, store.skipped(), store.set_aside())
+        run = Run(folder, store.metadata(), blocks, store.skipped(), store.failed_records())
     if not run.blocks:
         raise DataError(f"{folder}: no records yet: let `{run.command}` go on")
     return run
 
 
-def evaluate_command(job: Job, out: Path) -> str:
+def evaluate_command(job: EvaluationJob, out: Path) -> str:
     """The words that make a job of that kind."""
     words = ["memo", "evaluate", *job.data, "--model", job.model]
     if job.weights is not None:

@@ -14,15 +14,15 @@ STALE = 5.0  # seconds
 LOOKS = 8  # per pass: each needs Python's lock, which the backward pass of another replica does without
 
 
-class TooLate(Exception):
+class DeadlineExceeded(Exception):
     """The deadline passed."""
 
 
-class NotWanted(Exception):
+class Cancelled(Exception):
     """Nobody waits for the answer any more."""
 
 
-class Watch:
+class DeadlineHooks:
     """Hooks on some of a module's layers that end its work between two layers.
 
     The episode around that work puts the weights back, as after any exception. Work outside the layers,
@@ -38,7 +38,7 @@ class Watch:
 
     @contextmanager
     def over(self, until: float, is_wanted: Callable[[], bool]) -> Iterator[None]:
-        """While this lasts, work ends with TooLate or NotWanted; the time is that of perf_counter."""
+        """Within the block, work ends with DeadlineExceeded or Cancelled; `until` is a perf_counter time."""
         self._until, self._is_wanted = until, is_wanted
         try:
             self.look()
@@ -48,9 +48,9 @@ class Watch:
 
     def look(self, *_: Any) -> None:
         if not self._is_wanted():
-            raise NotWanted
+            raise Cancelled
         if perf_counter() > self._until:
-            raise TooLate
+            raise DeadlineExceeded
 
     def _before(self, _layer: nn.Module, _inputs: Any) -> None:
         self.look()

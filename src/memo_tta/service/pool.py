@@ -15,8 +15,8 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from memo_tta.errors import MemoError
-from memo_tta.service.deadline import NotWanted
-from memo_tta.service.refusals import Refused
+from memo_tta.service.api_errors import ApiError
+from memo_tta.service.deadline import Cancelled
 from memo_tta.service.replica import IsWanted, Replica
 
 CHECK_EVERY = 50  # requests between two looks at a replica's weights
@@ -28,7 +28,7 @@ Work = Callable[[Replica, IsWanted], Value]
 log = logging.getLogger("memo_tta.service")
 
 
-class Job(Generic[Value]):
+class QueuedTask(Generic[Value]):
     """Work that waits for a replica, has one to itself, and ends in a future."""
 
     def __init__(self, work: Work[Value]):
@@ -40,7 +40,7 @@ class Job(Generic[Value]):
             return True
         try:
             self.future.set_result(self._work(replica, lambda: self.wanted))
-        except (MemoError, NotWanted) as error:
+        except (MemoError, Cancelled) as error:
             self.future.set_exception(error)
         except BaseException as error:
             self.future.set_exception(error)
@@ -51,9 +51,9 @@ class Job(Generic[Value]):
 class Pool:
     """Threads with a replica each: PyTorch computes without Python's lock, so they run side by side."""
 
-    def __init__(self, build: Callable[[IsWanted], Replica], replicas: int, threads: int, places: int):
-        self._build, self._threads, self._places = build, threads, places
-        self._waiting: deque[Job[Any]] = deque()
+    def __init__(self, build: Callable[[IsWanted], Replica], replicas: int, threads: int, queue_size: int):
+        self._build, self._threads, self._places = build, threads, queue_size
+        self._waiting: deque[QueuedTask[Any]] = deque()
         self._changed = Condition()
         # Not daemons: a thread that is still inside PyTorch when Python ends would abort the process.
         self._workers = [Thread(target=self._serve, name=f"replica {n}") for n in range(replicas)]
@@ -93,7 +93,7 @@ class Pool:
 
     async def run(self, work: Work[Value]) -> Value:
         """The work's result, from the next free replica; cancelled, it gives its place or replica free."""
-        job = Job(work)
+        job = QueuedTask(work)
         self._accept(job)
         try:
             return await asyncio.wrap_future(job.future)
@@ -108,7 +108,7 @@ class Pool:
         with self._changed:
             self._check_room()
 
-    def _accept(self, job: Job[Any]) -> None:
+    def _accept(self, job: QueuedTask[Any]) -> None:
         with self._changed:
             self._check_room()
             self._waiting.append(job)
@@ -116,12 +116,12 @@ class Pool:
 
     def _check_room(self) -> None:
         if self.closing:
-            raise Refused("stopping")
+            raise ApiError("stopping")
         if not self.alive:
-            raise Refused("starting")
+            raise ApiError("starting")
         if len(self._waiting) - (self.alive - self.busy) >= self._places:
             seconds = math.ceil(self._pace * len(self._waiting) / self.alive)
-            raise Refused("busy", headers={"Retry-After": str(max(1, seconds))})
+            raise ApiError("busy", headers={"Retry-After": str(max(1, seconds))})
 
     def _serve(self) -> None:
         torch.set_num_threads(min(self._threads, torch.get_num_threads()))  # OMP_NUM_THREADS may say less
@@ -140,7 +140,7 @@ class Pool:
                             replica = self._checked(replica)
             finally:
                 self._leave()
-        except NotWanted:  # the pool was closed before it was warm
+        except Cancelled:  # the pool was closed before it was warm
             return
         except Exception as error:
             self.on_failed(error)
@@ -155,9 +155,9 @@ class Pool:
             while self._waiting and not self.alive:
                 future = self._waiting.popleft().future
                 if future.set_running_or_notify_cancel():
-                    future.set_exception(Refused("stopping"))
+                    future.set_exception(ApiError("stopping"))
 
-    def _take(self) -> Job[Any] | None:
+    def _take(self) -> QueuedTask[Any] | None:
         """The job that waited longest; None if no more can come."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self.closing)

@@ -14,12 +14,12 @@ from memo_tta.data.corruptions import corrupt
 from memo_tta.errors import InputError
 from memo_tta.image import read_image
 from memo_tta.methods import Explanation, Prediction, Status
-from memo_tta.methods.ledger import Ledger
+from memo_tta.methods.shared_work import SharedWork
 from memo_tta.models.classifier import Classifier, Point
 from memo_tta.models.fingerprint import fingerprint
 from memo_tta.seeding import content_id, sample_rng
-from memo_tta.service.deadline import Costs, TooLate, Watch
-from memo_tta.service.served import Served
+from memo_tta.service.deadline import Costs, DeadlineExceeded, DeadlineHooks
+from memo_tta.service.model import ServedModel
 
 LATE = "there was no time to adapt before the deadline"
 THUMBNAIL = 64  # pixels a side, at most
@@ -29,7 +29,7 @@ IsWanted = Callable[[], bool]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shift:
+class CorruptionLevel:
     """A corruption, as the page applies it to what the model sees."""
 
     name: str
@@ -37,19 +37,19 @@ class Shift:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ask:
+class PredictionRequest:
     """What a client wants."""
 
     image: Image.Image | np.ndarray  # opened, perhaps not decoded yet
     method: str
     options: dict[str, Any] = field(default_factory=dict)
     explain: bool = False
-    shift: Shift | None = None
+    shift: CorruptionLevel | None = None
     until: float  # of perf_counter
 
 
 @dataclass(frozen=True)
-class Answer:
+class PredictionResult:
     """What came of it, and how many seconds each stage took."""
 
     prediction: Prediction
@@ -63,9 +63,9 @@ class Answer:
 class Replica:
     """Adapts its own module; after each answer the weights are the source's again."""
 
-    def __init__(self, served: Served, costs: Costs, is_wanted: IsWanted = lambda: True):
+    def __init__(self, served: ServedModel, costs: Costs, is_wanted: IsWanted = lambda: True):
         self.classifier = served.twin()
-        self._served, self._watch = served, Watch(self.classifier.module)
+        self._served, self._watch = served, DeadlineHooks(self.classifier.module)
         self._costs = Costs()  # first predictions are slow: they say nothing of the others
         self._warm_up(is_wanted)
         self._costs = costs
@@ -76,36 +76,36 @@ class Replica:
         """Whether its weights are the source's, bit for bit."""
         return fingerprint(self.classifier.module) == self._served.fingerprint
 
-    def picture(self, image: Image.Image | np.ndarray, shift: Shift | None) -> np.ndarray:
+    def picture(self, image: Image.Image | np.ndarray, shift: CorruptionLevel | None) -> np.ndarray:
         """What the model would see."""
         return self._point(image, shift)[1].fitted
 
-    def predict(self, ask: Ask, is_wanted: IsWanted = lambda: True) -> Answer:
+    def predict(self, ask: PredictionRequest, is_wanted: IsWanted = lambda: True) -> PredictionResult:
         """Adapt if the time is enough, else give the source's prediction with the status "deadline"."""
         began = perf_counter()
         classifier, point = self._point(ask.image, ask.shift)
-        decoded, ledger = perf_counter(), Ledger()
+        decoded, work = perf_counter(), SharedWork()
         with self._watch.over(np.inf, is_wanted):
             source = self._served.build("source", classifier, {})
-            (prediction,) = source.predict_points([point], [None], ledger)
+            (prediction,) = source.predict_points([point], [None], work)
         seconds = {"decode": decoded - began, "source": perf_counter() - decoded}
         explanation = Explanation(prediction, point.x[None][:0], [], [])
         if ask.method != "source":
-            ledger.open()
-            explanation = self._adapt(ask, classifier, point, ledger, prediction, is_wanted)
-            cost = ledger.close()
+            work.start_method()
+            explanation = self._adapt(ask, classifier, point, work, prediction, is_wanted)
+            cost = work.cost()
             seconds |= {"views": cost.views, "model": cost.model, "predict": cost.predict}
         pictures = [data_url(picture) for picture in classifier.pictures(explanation.views)]
-        return Answer(
+        return PredictionResult(
             explanation.prediction, point.fitted, pictures, explanation.before, explanation.after, seconds
         )
 
     def _adapt(
         self,
-        ask: Ask,
+        ask: PredictionRequest,
         classifier: Classifier,
         point: Point,
-        ledger: Ledger,
+        work: SharedWork,
         source: Prediction,
         is_wanted: IsWanted,
     ) -> Explanation:
@@ -119,16 +119,18 @@ class Replica:
         try:
             with self._watch.over(ask.until, is_wanted):
                 if ask.explain:
-                    explanation = method.explain(point, ledger=ledger)
+                    explanation = method.explain(point, work=work)
                 else:
-                    (prediction,) = method.predict_points([point], [None], ledger)
+                    (prediction,) = method.predict_points([point], [None], work)
                     explanation = Explanation(prediction, nothing, [], [])
-        except TooLate:
+        except DeadlineExceeded:
             explanation = late
         self._costs.took(kind, perf_counter() - began)
         return explanation
 
-    def _point(self, image: Image.Image | np.ndarray, shift: Shift | None) -> tuple[Classifier, Point]:
+    def _point(
+        self, image: Image.Image | np.ndarray, shift: CorruptionLevel | None
+    ) -> tuple[Classifier, Point]:
         """The point, and the classifier it is meant for: a corrupted image is not resized again."""
         point = self.classifier.point(_decoded(image))
         if shift is None:
@@ -147,7 +149,7 @@ class Replica:
 
     def _predict_grey(self, method: str, given: dict[str, Any], is_wanted: IsWanted) -> None:
         size = self.classifier.size or 1
-        ask = Ask(
+        ask = PredictionRequest(
             image=np.full((size, size, 3), 128, np.uint8),
             method=method,
             options={**self._served.methods[method], **given},

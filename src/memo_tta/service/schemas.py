@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 from memo_tta.methods import Status
 from memo_tta.methods.memo import MemoOptions
 from memo_tta.methods.options import Number, declarations
-from memo_tta.service.served import Served
+from memo_tta.service.model import ServedModel
 
 MAX_SEED = 2**53 - 1  # the largest that every JSON reader keeps
 MAX_TOP = 1000
@@ -17,7 +17,7 @@ EXAMPLE_PNG = (  # eight by eight grey pixels
 )
 
 
-class Options(BaseModel):
+class RequestOptions(BaseModel):
     """What a request may choose; what it leaves out is the operator's choice."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -31,8 +31,8 @@ class Options(BaseModel):
     explain: bool
 
 
-def options_model(served: Served) -> type[Options]:
-    """Options with the limits of this service."""
+def options_model(served: ServedModel) -> type[RequestOptions]:
+    """RequestOptions with the limits of this service."""
     settings, methods = served.settings, list(served.methods)
 
     def known(name: str) -> str:
@@ -64,7 +64,7 @@ def options_model(served: Served) -> type[Options]:
             Field(False, description="Whether to list the views, of methods that look at views."),
         ),
     }
-    return create_model("Options", __base__=Options, **fields)
+    return create_model("RequestOptions", __base__=RequestOptions, **fields)
 
 
 def _field(default: Any, name: str, most: float, **others: Any) -> Any:
@@ -77,7 +77,7 @@ def _field(default: Any, name: str, most: float, **others: Any) -> Any:
     return Field(default, le=most, description=about, **least, **others)
 
 
-def body_model(options: type[Options]) -> type[Options]:
+def body_model(options: type[RequestOptions]) -> type[RequestOptions]:
     """The options with an image, as JSON carries it."""
     image = Field(
         description="An image file, base64.",
@@ -92,7 +92,7 @@ class Scored(BaseModel):
     score: float = Field(ge=0, le=1, description="Its probability.", examples=[0.71])
 
 
-class Summary(BaseModel):
+class PredictionSummary(BaseModel):
     label: str = Field(description="The predicted class.", examples=["airplane"])
     index: int = Field(ge=0, description="Its index.", examples=[0])
     score: float = Field(ge=0, le=1, description="Its probability.", examples=[0.71])
@@ -122,8 +122,8 @@ class Timings(BaseModel):
     )
 
 
-class PredictResponse(Summary):
-    source: Summary = Field(description="The same, before adaptation.")
+class PredictResponse(PredictionSummary):
+    source: PredictionSummary = Field(description="The same, before adaptation.")
     adapted: bool = Field(description="Whether the model was adapted.", examples=[True])
     status: Status = Field(description="How the answer came about.", examples=["adapted"])
     reason: str | None = Field(description="If it was not adapted, why, in words.", examples=[None])

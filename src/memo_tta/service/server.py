@@ -11,8 +11,8 @@ from PIL import Image
 
 from memo_tta.errors import ConfigError, ModelError
 from memo_tta.service.app import build_app
-from memo_tta.service.served import Served
-from memo_tta.workers.allocation import keep_freed_memory
+from memo_tta.service.model import ServedModel
+from memo_tta.workers.malloc import keep_freed_memory
 
 BACKLOG = 512
 MAX_CONNECTIONS = 1000
@@ -31,7 +31,7 @@ def listen(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def configuration(served: Served, app: FastAPI) -> uvicorn.Config:
+def configuration(served: ServedModel, app: FastAPI) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         log_level="warning",
@@ -44,7 +44,7 @@ def configuration(served: Served, app: FastAPI) -> uvicorn.Config:
     )
 
 
-def run(served: Served, listener: socket.socket) -> None:
+def run(served: ServedModel, listener: socket.socket) -> None:
     """Serve until SIGTERM, which ends the process in order, or Ctrl-C, which raises KeyboardInterrupt.
 
     It also ends, with what was accepted done, when a replica cannot be built: it would never be ready again.
@@ -62,7 +62,7 @@ def run(served: Served, listener: socket.socket) -> None:
         failures.append(error)
         end()
 
-    app.state.desk.pool.on_failed = fail
+    app.state.handlers.pool.on_failed = fail
     before = signal.signal(signal.SIGTERM, end)
     try:
         server.run(sockets=[listener])

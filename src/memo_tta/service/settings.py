@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from memo_tta.errors import ConfigError
-from memo_tta.workers import default_workers
+from memo_tta.workers import available_cores
 
 WAITING_PER_REPLICA = 4  # more would wait for an answer that comes too late anyway
 
@@ -19,7 +19,7 @@ class Settings:
     weights: Path | None = None
     method: str = "memo"
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method
-    replicas: int = field(default_factory=default_workers)
+    replicas: int = field(default_factory=available_cores)
     queue: int | None = None  # requests that may wait; None: four for each replica
     deadline_ms: int = 2000
     max_views: int = 128
@@ -38,11 +38,11 @@ class Settings:
             raise ConfigError("token: expected ASCII without spaces")
 
     @property
-    def places(self) -> int:
+    def queue_size(self) -> int:
         """How many requests may wait while all replicas are busy."""
         return WAITING_PER_REPLICA * self.replicas if self.queue is None else self.queue
 
     @property
     def threads(self) -> int:
         """Of each replica: the cores are shared out."""
-        return max(1, default_workers() // self.replicas)
+        return max(1, available_cores() // self.replicas)

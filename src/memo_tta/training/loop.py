@@ -15,13 +15,13 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from memo_tta.errors import ConfigError, DataError
-from memo_tta.files import whole_file
+from memo_tta.files import atomic_file
 from memo_tta.models.checkpoint import load_weights
-from memo_tta.models.resnet_cifar import ResNet26
-from memo_tta.models.rotation import JointResNet26
+from memo_tta.models.networks.resnet26 import ResNet26
+from memo_tta.models.networks.resnet26_joint import JointResNet26
 from memo_tta.seeding import sample_rng
-from memo_tta.training.joint import joint_loss, with_turned
-from memo_tta.training.shards import set_gradients, shard_threads
+from memo_tta.training.rotation_task import joint_loss, with_turned
+from memo_tta.training.sharded_gradients import set_gradients, shard_threads
 
 PADDING = 4
 STATE = "state.safetensors"
@@ -150,7 +150,7 @@ class TrainingState:
         tensors = {f"weight.{name}": p for name, p in self.model.state_dict().items()}
         for name, parameter in self.model.named_parameters():
             tensors[f"momentum.{name}"] = self.rule.state[parameter]["momentum_buffer"]
-        with whole_file(self.path) as part:
+        with atomic_file(self.path) as part:
             contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
             save_file(contiguous, part, {"epochs": str(epochs), "recipe": self.recipe})
 

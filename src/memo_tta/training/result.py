@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from memo_tta.data.dataset import Dataset
-from memo_tta.files import whole_file
+from memo_tta.files import atomic_file
 
 WEIGHTS, METRICS = "weights.safetensors", "metrics.json"
 
@@ -26,9 +26,9 @@ def finish(model: nn.Module, test: Dataset, out: Path, recipe: dict[str, Any]) -
         "torch": torch.__version__,
         "date": datetime.now(UTC).date().isoformat(),
     }
-    with whole_file(out / WEIGHTS) as part:
+    with atomic_file(out / WEIGHTS) as part:
         save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, part)
-    with whole_file(out / METRICS) as part:
+    with atomic_file(out / METRICS) as part:
         part.write_text(json.dumps(facts, indent=2) + "\n")
     return facts
 
@@ -37,8 +37,8 @@ def finish(model: nn.Module, test: Dataset, out: Path, recipe: dict[str, Any]) -
 def error_percent(model: nn.Module, data: Dataset, batch_size: int = 500) -> float:
     wrong = 0
     for start in range(0, len(data), batch_size):
-        samples = [data[place] for place in range(start, min(start + batch_size, len(data)))]
+        samples = [data[position] for position in range(start, min(start + batch_size, len(data)))]
         pixels = torch.from_numpy(np.stack([sample.image for sample in samples])).permute(0, 3, 1, 2)
-        labels = torch.tensor([sample.label for sample in samples])
+        labels = torch.tensor([sample.target for sample in samples])
         wrong += int((model(pixels.float() / 127.5 - 1).argmax(1) != labels).sum())
     return 100 * wrong / len(data)

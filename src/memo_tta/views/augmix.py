@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from memo_tta.views.device import execute_on
-from memo_tta.views.plan import FILL, UNCHANGED, AugMixPlan, plan_augmix
-from memo_tta.views.standard import build_crop, check_request
+from memo_tta.views.augmix_plan import FILL, UNCHANGED, AugMixPlan, plan_augmix
+from memo_tta.views.augmix_torch import execute_on
+from memo_tta.views.crop_flip import build_crop, check_request
 from memo_tta.views.threads import spread
 
 
@@ -19,7 +19,7 @@ def execute(
     std: Sequence[float] = UNCHANGED[1],
 ) -> Tensor:
     """Mix each crop, uint8 (n, 3, height, width), with its chains: float32, (0..1 - mean) / std."""
-    from memo_tta.views.kernels import mix  # compiled code: loaded when it is needed
+    from memo_tta.views.augmix_kernels import mix  # compiled code: loaded when it is needed
 
     n, channels, height, width = crops.shape
     flat = crops.reshape(n, channels, height * width)

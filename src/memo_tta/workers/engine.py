@@ -13,11 +13,11 @@ from memo_tta.errors import MemoError, MemoWarning
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Worker = TypeVar("Worker")
-Ticket = TypeVar("Ticket")
+Handle = TypeVar("Handle")
 
-TRIES = 3
-AHEAD = 2  # items handed out per worker, so that none waits for the next
-PATIENCE = 60.0  # seconds without any worker before the user is told
+MAX_TRIES = 3
+TASKS_PER_WORKER = 2  # items handed out per worker, so that none waits for the next
+START_TIMEOUT = 60.0  # seconds without any worker before the user is told
 
 
 class WorkerDied(MemoError):
@@ -25,7 +25,7 @@ class WorkerDied(MemoError):
 
 
 @dataclass(frozen=True)
-class Failed(Generic[Item]):
+class FailedItem(Generic[Item]):
     """An item that was tried three times, and what came of it last."""
 
     item: Item
@@ -40,22 +40,22 @@ class Task(Generic[Item]):
 
 
 @dataclass(eq=False)
-class Member(Generic[Worker, Ticket]):
+class PoolWorker(Generic[Worker, Handle]):
     """A worker and what it has in hand, oldest first; until it can work, its start comes before that."""
 
     worker: Worker
-    start: Ticket | None
-    hands: deque[tuple[Task[Any], Ticket]] = field(default_factory=deque)
+    start: Handle | None
+    tasks: deque[tuple[Task[Any], Handle]] = field(default_factory=deque)
 
     @property
-    def ticket(self) -> Ticket | None:
+    def handle(self) -> Handle | None:
         """What it will be done with next."""
-        return self.start or (self.hands[0][1] if self.hands else None)
+        return self.start or (self.tasks[0][1] if self.tasks else None)
 
 
 def _final(error: Exception) -> Exception:
     if isinstance(error, WorkerDied):
-        return MemoError(f"workers: one died {TRIES} times at the same work ({error})")
+        return MemoError(f"workers: one died {MAX_TRIES} times at the same work ({error})")
     return error
 
 
@@ -69,7 +69,7 @@ class Work(Generic[Item, Result]):
     gib: float = 0.0  # memory that a worker needs; 0: next to none
 
 
-class Engine(ABC, Generic[Worker, Ticket]):
+class Engine(ABC, Generic[Worker, Handle]):
     """Workers of one kind, which stay from one lot of work to the next until the `with` block ends.
 
     A worker does its items one after the other, so when it dies, the oldest one is to blame.
@@ -80,58 +80,58 @@ class Engine(ABC, Generic[Worker, Ticket]):
     def __init__(self, workers: int | None = None):
         self.workers = workers
         self.size = 0  # known when the work is
-        self._crew: list[Member[Worker, Ticket]] = []
-        self._false_starts = 0
+        self._pool: list[PoolWorker[Worker, Handle]] = []
+        self._failed_starts = 0
 
     @abstractmethod
-    def room(self, gib: float) -> int:
+    def capacity(self, gib: float) -> int:
         """How many workers to have if nobody says, when each needs so much memory."""
 
     @abstractmethod
-    def hire(self) -> tuple[Worker, Ticket]:
-        """A new worker, and a ticket that is done when it can work."""
+    def start_worker(self) -> tuple[Worker, Handle]:
+        """A new worker, and a handle that is done when it can work."""
 
     @abstractmethod
-    def hand(self, worker: Worker, function: Callable[[Item], Any], item: Item) -> Ticket: ...
+    def submit(self, worker: Worker, function: Callable[[Item], Any], item: Item) -> Handle: ...
 
     @abstractmethod
-    def wait(self, tickets: Sequence[Ticket], seconds: float) -> Sequence[Ticket]:
+    def wait(self, handles: Sequence[Handle], seconds: float) -> Sequence[Handle]:
         """Those that are done, as soon as one is."""
 
     @abstractmethod
-    def result(self, ticket: Ticket) -> Any:
+    def result(self, handle: Handle) -> Any:
         """Of one that is done; raises WorkerDied, or what the function raised."""
 
     @abstractmethod
-    def fire(self, worker: Worker, busy: bool) -> None:
+    def stop_worker(self, worker: Worker, busy: bool) -> None:
         """End a worker, whatever it does."""
 
     def share(self, key: str, value: Result) -> Callable[[], Result] | None:
         """How workers get a value without its travelling with every item; None: they make their own."""
         return None
 
-    def check(self, probe: Callable[[], dict[str, str]]) -> None:
+    def check_nodes(self, probe: Callable[[], dict[str, str]]) -> None:
         """Raise unless wherever workers may run, the probe finds what it finds here."""
         return
 
     def results(
         self, work: Work[Item, Result], items: Iterable[Item]
-    ) -> Generator[Result | Failed[Item], None, None]:
+    ) -> Generator[Result | FailedItem[Item], None, None]:
         """What becomes of each item, as they come; a MemoError, which says what to do, is the caller's."""
         for _, outcome in self._run(work, items, ()):
             yield outcome
 
-    def in_order(
+    def ordered_results(
         self, function: Callable[[Item], Result], items: Iterable[Item]
     ) -> Generator[Result, None, None]:
         """function(item) of each item, in order; what fails three times is the caller's."""
-        early = dict[int, Result | Failed[Item]]()
+        early = dict[int, Result | FailedItem[Item]]()
         turn = 0
         for number, outcome in self._run(Work(function), items, early):
             early[number] = outcome
             while turn in early:
                 outcome = early.pop(turn)
-                if isinstance(outcome, Failed):
+                if isinstance(outcome, FailedItem):
                     raise _final(outcome.error)
                 yield outcome
                 turn += 1
@@ -140,69 +140,71 @@ class Engine(ABC, Generic[Worker, Ticket]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._dismiss(list(self._crew))
+        self._stop(list(self._pool))
 
-    def _settle(self, gib: float) -> None:
-        self.size = self.size or self.workers or self.room(gib)
+    def _fix_size(self, gib: float) -> None:
+        self.size = self.size or self.workers or self.capacity(gib)
 
     def _run(
         self, work: Work[Item, Result], items: Iterable[Item], held: Sized
-    ) -> Generator[tuple[int, Result | Failed[Item]], None, None]:
+    ) -> Generator[tuple[int, Result | FailedItem[Item]], None, None]:
         """Outcomes and the numbers of their items; no more are under way, or held, than keep all busy."""
-        self._settle(work.gib)
+        self._fix_size(work.gib)
         source, queue = enumerate(items), deque[Task[Item]]()
         try:
             while True:
-                free = AHEAD * self.size - len(queue) - self._in_hand() - len(held)
+                free = TASKS_PER_WORKER * self.size - len(queue) - self._in_flight() - len(held)
                 queue.extend(Task(number, item) for number, item in islice(source, max(0, free)))
-                self._hand_out(work, queue)
-                if not queue and not self._in_hand():
+                self._submit_queued(work, queue)
+                if not queue and not self._in_flight():
                     return
-                for member in self._awaited():
-                    yield from self._take(member, work, queue)
+                for member in self._finished():
+                    yield from self._collect(member, work, queue)
         finally:
-            self._dismiss([member for member in self._crew if member.hands])
+            self._stop([member for member in self._pool if member.tasks])
 
-    def _in_hand(self) -> int:
-        return sum(len(member.hands) for member in self._crew)
+    def _in_flight(self) -> int:
+        return sum(len(member.tasks) for member in self._pool)
 
-    def _hand_out(self, work: Work[Item, Any], queue: deque[Task[Item]]) -> None:
-        while len(self._crew) < min(self.size, len(queue) + self._in_hand()):
-            self._crew.append(Member(*self.hire()))
-        starting = sum(member.start is not None for member in self._crew)
-        for depth in range(AHEAD):  # nobody gets a second one before all have a first, or may have it soon
-            for member in self._crew:
+    def _submit_queued(self, work: Work[Item, Any], queue: deque[Task[Item]]) -> None:
+        while len(self._pool) < min(self.size, len(queue) + self._in_flight()):
+            self._pool.append(PoolWorker(*self.start_worker()))
+        starting = sum(member.start is not None for member in self._pool)
+        for depth in range(
+            TASKS_PER_WORKER
+        ):  # nobody gets a second one before all have a first, or may have it soon
+            for member in self._pool:
                 if not queue:
                     return
-                before = [task.item for task, _ in member.hands]
+                before = [task.item for task, _ in member.tasks]
                 is_bad_second = len(queue) <= starting or any(map(work.long, (queue[0].item, *before)))
                 waits = depth > 0 and is_bad_second
                 if member.start is None and len(before) == depth and not waits:
                     task = queue.popleft()
-                    member.hands.append((task, self.hand(member.worker, work.function, task.item)))
+                    member.tasks.append((task, self.submit(member.worker, work.function, task.item)))
 
-    def _awaited(self) -> Iterator[Member[Worker, Ticket]]:
+    def _finished(self) -> Iterator[PoolWorker[Worker, Handle]]:
         """Members that are done with something."""
-        awaited = {member.ticket: member for member in self._crew if member.ticket is not None}
-        done = self.wait(list(awaited), PATIENCE)
-        if not done and all(member.start is not None for member in self._crew):
+        awaited = {member.handle: member for member in self._pool if member.handle is not None}
+        done = self.wait(list(awaited), START_TIMEOUT)
+        if not done and all(member.start is not None for member in self._pool):
             warnings.warn(MemoWarning(f"workers: none of {self.size} could be started yet"), stacklevel=2)
-        return (awaited[ticket] for ticket in done)
+        return (awaited[handle] for handle in done)
 
-    def _take(
-        self, member: Member[Worker, Ticket], work: Work[Item, Any], queue: deque[Task[Item]]
+    def _collect(
+        self, member: PoolWorker[Worker, Handle], work: Work[Item, Any], queue: deque[Task[Item]]
     ) -> Iterator[tuple[int, Any]]:
         """The outcome of what the member is done with, if that is final."""
         if member.start is not None:
-            self._welcome(member)
+            self._finish_start(member)
             return
-        task, ticket = member.hands.popleft()
+        task, handle = member.tasks.popleft()
         try:
-            result = self.result(ticket)
+            result = self.result(handle)
         except WorkerDied as error:
-            self._crew.remove(member)
-            self.fire(member.worker, busy=False)
-            queue.extendleft(other for other, _ in reversed(member.hands))
+            self._pool.remove(member)
+            self.stop_worker(member.worker, busy=False)
+            queue.extendleft(other for other, _ in reversed(member.tasks))
             failure = error
         except MemoError:
             raise
@@ -212,33 +214,33 @@ class Engine(ABC, Generic[Worker, Ticket]):
             yield task.number, result
             return
         tries = task.tries + 1
-        if tries == TRIES:
-            yield task.number, Failed(task.item, failure)
+        if tries == MAX_TRIES:
+            yield task.number, FailedItem(task.item, failure)
         else:
             queue.extendleft(Task(task.number, part, tries) for part in reversed(work.split(task.item)))
 
-    def _welcome(self, member: Member[Worker, Ticket]) -> None:
+    def _finish_start(self, member: PoolWorker[Worker, Handle]) -> None:
         assert member.start is not None
         try:
             self.result(member.start)
         except Exception as error:
-            self._crew.remove(member)
-            self.fire(member.worker, busy=False)
-            self._false_starts += 1
-            if self._false_starts == TRIES:
-                self._do_with_fewer(error)
+            self._pool.remove(member)
+            self.stop_worker(member.worker, busy=False)
+            self._failed_starts += 1
+            if self._failed_starts == MAX_TRIES:
+                self._shrink(error)
         else:
-            member.start, self._false_starts = None, 0
+            member.start, self._failed_starts = None, 0
 
-    def _do_with_fewer(self, error: Exception) -> None:
+    def _shrink(self, error: Exception) -> None:
         """Go on with those that work, if there are any."""
-        self.size = sum(member.start is None for member in self._crew)
-        self._false_starts = 0
+        self.size = sum(member.start is None for member in self._pool)
+        self._failed_starts = 0
         if self.size == 0:
-            raise MemoError(f"workers: {TRIES} in a row could not be started: {error}") from error
+            raise MemoError(f"workers: {MAX_TRIES} in a row could not be started: {error}") from error
         warnings.warn(MemoWarning(f"workers: going on with {self.size}: {error}"), stacklevel=2)
 
-    def _dismiss(self, members: list[Member[Worker, Ticket]]) -> None:
+    def _stop(self, members: list[PoolWorker[Worker, Handle]]) -> None:
         for member in members:
-            self._crew.remove(member)
-            self.fire(member.worker, busy=bool(member.hands))
+            self._pool.remove(member)
+            self.stop_worker(member.worker, busy=bool(member.tasks))

@@ -13,8 +13,8 @@ from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
-from memo_tta.workers.allocation import keep_freed_memory
-from memo_tta.workers.engine import Engine, Failed, Item, Result, Work, WorkerDied
+from memo_tta.workers.engine import Engine, FailedItem, Item, Result, Work, WorkerDied
+from memo_tta.workers.malloc import keep_freed_memory
 
 
 class Process:
@@ -30,14 +30,14 @@ class Process:
 class Processes(Engine[Process, "Future[Any]"]):
     """As many as there are cores, and as memory allows, unless told otherwise; one is this process."""
 
-    def room(self, gib: float) -> int:
-        return within_memory(default_workers(), _memory_gib(), gib)
+    def capacity(self, gib: float) -> int:
+        return cap_by_memory(available_cores(), _memory_gib(), gib)
 
-    def hire(self) -> tuple[Process, "Future[Any]"]:
-        worker = Process(threads=max(1, default_workers() // self.size))
+    def start_worker(self) -> tuple[Process, "Future[Any]"]:
+        worker = Process(threads=max(1, available_cores() // self.size))
         return worker, worker.pid
 
-    def hand(self, worker: Process, function: Callable[[Item], Any], item: Item) -> "Future[Any]":
+    def submit(self, worker: Process, function: Callable[[Item], Any], item: Item) -> "Future[Any]":
         try:
             return worker.pool.submit(function, item)
         except BrokenProcessPool as error:  # it died while it had nothing to do
@@ -45,16 +45,16 @@ class Processes(Engine[Process, "Future[Any]"]):
             lost.set_exception(error)
             return lost
 
-    def wait(self, tickets: Sequence["Future[Any]"], seconds: float) -> Sequence["Future[Any]"]:
-        return list(wait_for(tickets, seconds, FIRST_COMPLETED).done)
+    def wait(self, handles: Sequence["Future[Any]"], seconds: float) -> Sequence["Future[Any]"]:
+        return list(wait_for(handles, seconds, FIRST_COMPLETED).done)
 
-    def result(self, ticket: "Future[Any]") -> Any:
+    def result(self, handle: "Future[Any]") -> Any:
         try:
-            return ticket.result()
+            return handle.result()
         except BrokenProcessPool:
             raise WorkerDied("its process ended: is there enough memory?") from None
 
-    def fire(self, worker: Process, busy: bool) -> None:
+    def stop_worker(self, worker: Process, busy: bool) -> None:
         if busy:
             with suppress(ProcessLookupError):
                 os.kill(worker.pid.result(), signal.SIGKILL)
@@ -63,30 +63,30 @@ class Processes(Engine[Process, "Future[Any]"]):
 
     def _run(
         self, work: Work[Item, Result], items: Iterable[Item], held: Sized
-    ) -> Generator[tuple[int, Result | Failed[Item]], None, None]:
-        self._settle(work.gib)
-        return (Here() if self.size == 1 else super())._run(work, items, held)
+    ) -> Generator[tuple[int, Result | FailedItem[Item]], None, None]:
+        self._fix_size(work.gib)
+        return (InProcess() if self.size == 1 else super())._run(work, items, held)
 
 
-class Here(Engine[None, Callable[[], Any]]):
-    """One worker, this process: a ticket is the work itself."""
+class InProcess(Engine[None, Callable[[], Any]]):
+    """One worker, this process: a handle is the work itself."""
 
-    def room(self, gib: float) -> int:
+    def capacity(self, gib: float) -> int:
         return 1
 
-    def hire(self) -> tuple[None, Callable[[], Any]]:
+    def start_worker(self) -> tuple[None, Callable[[], Any]]:
         return None, lambda: None
 
-    def hand(self, worker: None, function: Callable[[Item], Any], item: Item) -> Callable[[], Any]:
+    def submit(self, worker: None, function: Callable[[Item], Any], item: Item) -> Callable[[], Any]:
         return partial(function, item)
 
-    def wait(self, tickets: Sequence[Callable[[], Any]], seconds: float) -> Sequence[Callable[[], Any]]:
-        return tickets
+    def wait(self, handles: Sequence[Callable[[], Any]], seconds: float) -> Sequence[Callable[[], Any]]:
+        return handles
 
-    def result(self, ticket: Callable[[], Any]) -> Any:
-        return ticket()
+    def result(self, handle: Callable[[], Any]) -> Any:
+        return handle()
 
-    def fire(self, worker: None, busy: bool) -> None:
+    def stop_worker(self, worker: None, busy: bool) -> None:
         return
 
 
@@ -95,15 +95,15 @@ def ordered_map(
 ) -> Generator[Result, None, None]:
     """function(item) of each item, in order, by workers that end with it."""
     with Processes(workers) as engine:
-        yield from engine.in_order(function, items)
+        yield from engine.ordered_results(function, items)
 
 
-def default_workers() -> int:
+def available_cores() -> int:
     """As many as this process may use cores."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def within_memory(workers: int, memory_gib: float, gib: float) -> int:
+def cap_by_memory(workers: int, memory_gib: float, gib: float) -> int:
     """So many, or as many as have `gib` each, but not none."""
     return workers if gib == 0 else max(1, min(workers, int(memory_gib / gib)))
 

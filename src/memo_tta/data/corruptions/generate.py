@@ -14,18 +14,18 @@ import numpy as np
 from PIL import Image
 
 from memo_tta import __version__
-from memo_tta.data.catalog import load_dataset, whereabouts
-from memo_tta.data.cifar import FACTS, LEVELS
-from memo_tta.data.corrupted import corrupted
+from memo_tta.data.catalog import load_dataset, locate
+from memo_tta.data.corrupted_dataset import corrupted
 from memo_tta.data.corruptions.frost import frost_pictures, frost_source
 from memo_tta.data.corruptions.severity import CORRUPTIONS, SEVERITIES
 from memo_tta.data.dataset import Dataset
-from memo_tta.data.folder import FileImages
-from memo_tta.data.surroundings import surroundings
+from memo_tta.data.formats.cifar import FACTS, LEVELS
+from memo_tta.data.formats.folder import FileImages
 from memo_tta.errors import ConfigError, DataError, InputError
-from memo_tta.files import remove_leftovers, whole_file
+from memo_tta.files import atomic_file, remove_partial_files
 from memo_tta.seeding import SampleId
 from memo_tta.workers import Engine
+from memo_tta.workers.environment import environment
 
 BLOCK = 250  # images a worker takes at once
 FILE_BLOCK = 16
@@ -35,7 +35,7 @@ Report = Callable[[int, int], None]  # images so far, images in all
 
 
 @dataclass(frozen=True)
-class Job:
+class CorruptionJob:
     """Which copies of which data set go where."""
 
     spec: str
@@ -46,13 +46,13 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Block:
+class CorruptionBatch:
     """Some neighbouring points of the job's data set, at one corruption and level."""
 
-    job: Job
+    job: CorruptionJob
     corruption: str
     severity: int
-    places: range
+    positions: range
 
     def part(self) -> Dataset:
         return corrupted(_dataset(self.job.spec), self.corruption, self.severity, self.job.seed)
@@ -63,26 +63,27 @@ def _dataset(spec: str) -> Dataset:
     return load_dataset(spec)
 
 
-def generate(job: Job, engine: Engine[Any, Any], report: Report) -> list[str]:
+def generate(job: CorruptionJob, engine: Engine[Any, Any], report: Report) -> list[str]:
     """Write what is missing of the copies; the images that could not be read, with the reason."""
-    spec, paths = whereabouts(job.spec)
+    spec, paths = locate(job.spec)
     job = replace(job, spec=spec, out=job.out.absolute())
     dataset = load_dataset(job.spec)
     if dataset.corruption:
         raise ConfigError(f"{job.spec}: is corrupted already: name the clean data set")
     if "frost" in job.corruptions:
         frost_pictures()  # warns here, once, if they are not the published ones
-    remove_leftovers(job.out)
+    remove_partial_files(job.out)
     _write_facts(job, dataset)
+    facts = {"frost": frost_source}
     if isinstance(dataset.images, FileImages):
-        engine.check(partial(surroundings, [*paths, job.out]))  # there the workers write
+        engine.check_nodes(partial(environment, [*paths, job.out], facts))  # there the workers write
         return _write_folders(job, dataset, engine, report)
-    engine.check(partial(surroundings, paths))
+    engine.check_nodes(partial(environment, paths, facts))
     _write_arrays(job, dataset, engine, report)
     return []
 
 
-def _write_facts(job: Job, dataset: Dataset) -> None:
+def _write_facts(job: CorruptionJob, dataset: Dataset) -> None:
     """What decides the files; a folder that was made with anything else is refused."""
     facts = {
         "dataset": f"{dataset.name}-c",
@@ -99,30 +100,30 @@ def _write_facts(job: Job, dataset: Dataset) -> None:
         if differ:
             raise ConfigError(f"{job.out}: was made otherwise ({'; '.join(differ)}): use another --out")
         return
-    with whole_file(path) as part:
+    with atomic_file(path) as part:
         part.write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
 
 
-def _blocks(job: Job, corruptions: Sequence[str], points: int, size: int) -> list[Block]:
+def _blocks(job: CorruptionJob, corruptions: Sequence[str], points: int, size: int) -> list[CorruptionBatch]:
     return [
-        Block(job, corruption, severity, range(start, min(start + size, points)))
+        CorruptionBatch(job, corruption, severity, range(start, min(start + size, points)))
         for corruption in corruptions
         for severity in SEVERITIES
         for start in range(0, points, size)
     ]
 
 
-def _write_arrays(job: Job, dataset: Dataset, engine: Engine[Any, Any], report: Report) -> None:
+def _write_arrays(job: CorruptionJob, dataset: Dataset, engine: Engine[Any, Any], report: Report) -> None:
     """One .npy file per corruption, five levels one after the other, and labels.npy."""
-    with whole_file(job.out / "labels.npy") as part, part.open("wb") as file:
-        np.save(file, np.tile(dataset.y, LEVELS))
+    with atomic_file(job.out / "labels.npy") as part, part.open("wb") as file:
+        np.save(file, np.tile(dataset.targets, LEVELS))
     shape = (LEVELS * len(dataset), *dataset[0].image.shape)
     missing = [name for name in job.corruptions if not (job.out / f"{name}.npy").exists()]
     blocks = _blocks(job, missing, len(dataset), BLOCK)
     done, total = 0, len(missing) * shape[0]
-    with closing(engine.in_order(corrupt_block, blocks)) as results:
+    with closing(engine.ordered_results(corrupt_block, blocks)) as results:
         for name in missing:
-            with whole_file(job.out / f"{name}.npy") as part, part.open("wb") as file:
+            with atomic_file(job.out / f"{name}.npy") as part, part.open("wb") as file:
                 header = {"descr": "|u1", "fortran_order": False, "shape": shape}
                 np.lib.format.write_array_header_1_0(file, header)
                 for images in islice(results, len(blocks) // len(missing)):
@@ -131,43 +132,45 @@ def _write_arrays(job: Job, dataset: Dataset, engine: Engine[Any, Any], report: 
                     report(done, total)
 
 
-def corrupt_block(block: Block) -> np.ndarray:
+def corrupt_block(block: CorruptionBatch) -> np.ndarray:
     part = block.part()
-    return np.stack([part[place].image for place in block.places])
+    return np.stack([part[position].image for position in block.positions])
 
 
-def _write_folders(job: Job, dataset: Dataset, engine: Engine[Any, Any], report: Report) -> list[str]:
+def _write_folders(
+    job: CorruptionJob, dataset: Dataset, engine: Engine[Any, Any], report: Report
+) -> list[str]:
     """CORRUPTION/LEVEL/CLASS/NAME.JPEG for every image."""
-    names = Counter(_jpeg_name(dataset.id(place)) for place in range(len(dataset)))
+    names = Counter(_jpeg_name(dataset.id(position)) for position in range(len(dataset)))
     name, times = names.most_common(1)[0]
     if times > 1:
         raise DataError(f"{job.spec}: {times} images would become {name}: rename all but one")
     blocks = _blocks(job, job.corruptions, len(dataset), FILE_BLOCK)
     done, total, skipped = 0, len(dataset) * LEVELS * len(job.corruptions), dict[str, None]()
-    with closing(engine.in_order(write_block, blocks)) as results:
+    with closing(engine.ordered_results(write_block, blocks)) as results:
         for block, bad in zip(blocks, results, strict=True):
-            done += len(block.places)
+            done += len(block.positions)
             skipped.update(dict.fromkeys(bad))
             report(done, total)
     return list(skipped)
 
 
-def write_block(block: Block) -> list[str]:
+def write_block(block: CorruptionBatch) -> list[str]:
     """Write those of the block's files that are missing; the images that could not be read."""
     part, bad = block.part(), list[str]()
     folder = block.job.out / block.corruption / str(block.severity)
-    for place in block.places:
-        path = folder / _jpeg_name(part.id(place))
+    for position in block.positions:
+        path = folder / _jpeg_name(part.id(position))
         if path.exists():
             continue
         try:
-            image = part[place].image
+            image = part[position].image
         except InputError as error:
             if not block.job.skip_bad:
-                raise InputError(f"{error} (--skip-bad goes on without it)") from None
+                raise InputError(f"{error} (--skip-bad leaves such images out)") from None
             bad.append(str(error))
             continue
-        with whole_file(path) as temporary:
+        with atomic_file(path) as temporary:
             Image.fromarray(image).save(temporary, "JPEG", quality=QUALITY, optimize=True)
     return bad
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memo_tta.methods import Prediction, Status
-from memo_tta.service.replica import Answer, data_url
+from memo_tta.service.replica import PredictionResult, data_url
 
 SHOWN = 5  # classes with a bar
 TINTS = 10  # steps from red to green
@@ -32,7 +32,7 @@ class Tile:
 class Result:
     """Both answers with bars for the same classes, the views, entropy and time."""
 
-    def __init__(self, answer: Answer, options: dict[str, Any]):
+    def __init__(self, answer: PredictionResult, options: dict[str, Any]):
         self.after, self.before = answer.prediction, answer.prediction.source
         self.options, self.picture = options, data_url(answer.picture)
         self.changed = self.after.index != self.before.index

@@ -1,0 +1,99 @@
+"""The published tar files: where they lie, and where their folders go."""
+
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from memo_tta.data.fetch.download import check
+from memo_tta.errors import DataError
+from memo_tta.files import data_folder
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A published tar file, and which of its folders goes where below $MEMO_DATA."""
+
+    url: str
+    checksum: str
+    moves: dict[str, str]
+
+    @property
+    def file_name(self) -> str:
+        return self.url.rpartition("/")[2]
+
+    def present(self) -> bool:
+        return all((data_folder() / place).is_dir() for place in self.moves.values())
+
+    def unpack(self, path: Path) -> None:
+        """Unpack the file; each folder appears whole, and one that is there already stays."""
+        root = data_folder()
+        root.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".unpack-", dir=root) as folder:
+            try:
+                with tarfile.open(path) as tar:
+                    tar.extractall(folder, filter="data")
+            except (tarfile.TarError, EOFError) as error:
+                raise DataError(f"{path}: damaged, or no tar file ({error})") from None
+            for inside, place in self.moves.items():
+                source, target = Path(folder) / inside, root / place
+                if not source.is_dir():
+                    raise DataError(f"{path}: has no folder {inside}")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if not target.exists():
+                    source.rename(target)
+
+
+def _imagenet_c(kind: str, md5: str, *corruptions: str) -> Archive:
+    url = f"https://zenodo.org/records/2235448/files/{kind}.tar"
+    return Archive(url, f"md5:{md5}", {name: f"imagenet-c/{name}" for name in corruptions})
+
+
+def _hendrycks(name: str, md5: str) -> Archive:
+    return Archive(f"https://people.eecs.berkeley.edu/~hendrycks/{name}.tar", f"md5:{md5}", {name: name})
+
+
+ARCHIVES = {
+    "cifar10-c": [
+        Archive(
+            "https://zenodo.org/records/2535967/files/CIFAR-10-C.tar",
+            "md5:56bf5dcef84df0e2308c6dcbcbbd8499",
+            {"CIFAR-10-C": "cifar10-c"},
+        )
+    ],
+    "imagenet-c": [
+        _imagenet_c(
+            "noise", "e80562d7f6c3f8834afb1ecf27252745", "gaussian_noise", "shot_noise", "impulse_noise"
+        ),
+        _imagenet_c(
+            "blur",
+            "2d8e81fdd8e07fef67b9334fa635e45c",
+            *("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
+        ),
+        _imagenet_c("weather", "33ffea4db4d93fe4a428c40a6ce0c25d", "snow", "frost", "fog", "brightness"),
+        _imagenet_c(
+            "digital",
+            "89157860d7b10d5797849337ca2e5c03",
+            *("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
+        ),
+        _imagenet_c(
+            "extra",
+            "d492dfba5fc162d8ec2c3cd8ee672984",
+            *("speckle_noise", "gaussian_blur", "spatter", "saturate"),
+        ),
+    ],
+    "imagenet-r": [_hendrycks("imagenet-r", "a61312130a589d0ca1a8fca1f2bd3337")],
+    "imagenet-a": [_hendrycks("imagenet-a", "c3e55429088dc681f30d81f4726b6595")],
+}
+
+
+def unpack_given(path: Path, archives: Sequence[Archive]) -> None:
+    """Unpack the user's copy of one of the files, known by its name."""
+    for archive in archives:
+        if path.name == archive.file_name:
+            check(path, archive.checksum, str(path))
+            archive.unpack(path)
+            return
+    names = " or ".join(archive.file_name for archive in archives)
+    raise DataError(f"{path}: expected a file named {names}")

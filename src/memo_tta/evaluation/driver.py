@@ -1,0 +1,138 @@
+"""Run an evaluation: workers compute units of points, this process alone writes their records."""
+
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from memo_tta import __version__
+from memo_tta.data.corruptions.frost import frost_source
+from memo_tta.errors import ConfigError, MemoError
+from memo_tta.evaluation.job import EvaluationJob
+from memo_tta.evaluation.records import FailedRecord, Record, SkippedPoint
+from memo_tta.evaluation.store import RecordStore, RunRow, differences, open_for_writing
+from memo_tta.evaluation.worker import WorkerContext, WorkUnit, keep_context, run_unit
+from memo_tta.methods import METHODS
+from memo_tta.workers import MAX_TRIES, Engine, FailedItem, Work, available_cores
+from memo_tta.workers.environment import environment
+
+SMALL_IMAGE = 64  # pixels a side
+GIB_PER_WORKER = 8  # for larger images: all views at once, with the activations that backward needs
+MAX_FAILURES_IN_A_ROW = 10  # more than this many are not the fault of single points
+
+# Called with the records so far, the records in all, and (wrong, all) predictions of each method.
+OnRecords = Callable[[int, int, dict[str, tuple[int, int]]], None]
+
+
+def evaluate(
+    job: EvaluationJob, out: Path, engine: Engine[Any, Any], on_records: OnRecords
+) -> list[FailedRecord]:
+    """Compute the records that the run in `out` does not have yet; return those that failed."""
+    for method in job.methods:
+        _ = METHODS[method]  # an unknown name is an error before any work
+    with open_for_writing(out) as store:
+        known = store.metadata()
+        _check_same("job", known.get("job", {}), job.as_dict(), out)
+        context = WorkerContext(job)
+        _check_same("model", known, {"fingerprint": context.fingerprint()}, out)
+        store.clear_failed()
+        progress = RunProgress(context, store, on_records)
+        if not known:
+            store.save_metadata({"job": job.as_dict(), "total": progress.total, **_describe_run(context)})
+        sent, paths = job.with_absolute_paths()
+        engine.check_nodes(partial(environment, paths, {"frost": frost_source}))
+        keep_context(sent, context)
+        classifier = engine.share(f"{job.model} {context.fingerprint()}", context.classifier)
+        function = partial(run_unit, sent, classifier, engine.device)
+        work = Work(function, context.split, context.is_long, memory_per_worker(context))
+        with closing(engine.results(work, _missing_units(context, store))) as results:
+            for result in results:
+                rows = progress.failed(result) if isinstance(result, FailedItem) else result
+                store.add(rows)
+                progress.count(rows)
+        progress.close()
+        return store.failed_records()
+
+
+class RunProgress:
+    """Counts records and errors, and ends a run in which every point fails."""
+
+    def __init__(self, context: WorkerContext, store: RecordStore, on_records: OnRecords):
+        self.context, self.on_records = context, on_records
+        self.total = sum(len(unit.positions) * len(unit.methods) for unit in context.units())
+        self.errors = store.errors()
+        self.done = sum(answers for _, answers in self.errors.values())
+        self.failures, self.reason = 0, ""  # failures since the last success, and the last reason
+        self.count(store.skipped())
+
+    def count(self, rows: Sequence[RunRow]) -> None:
+        """Add rows to the counts and report them."""
+        for row in rows:
+            if isinstance(row, Record):
+                wrong, answers = self.errors.get(row.method, (0, 0))
+                self.errors[row.method] = (wrong + (not row.right), answers + 1)
+                self.failures = 0
+            self.done += len(self.context.job.methods) if isinstance(row, SkippedPoint) else 1
+        self.on_records(min(self.done, self.total), self.total, self.errors)
+
+    def failed(self, item: FailedItem[WorkUnit]) -> list[FailedRecord]:
+        """Return the rows of a failed unit; raise after too many failures in a row."""
+        error = item.error
+        self.reason = str(error) if isinstance(error, MemoError) else f"{type(error).__name__}: {error}"
+        self.failures += 1
+        if self.failures == MAX_FAILURES_IN_A_ROW:
+            raise self._hopeless() from error
+        return self.context.failed_records(item.item, f"failed {MAX_TRIES} times: {self.reason}")
+
+    def close(self) -> None:
+        """Raise if nothing succeeded."""
+        if self.failures and not self.errors:
+            raise self._hopeless()
+
+    def _hopeless(self) -> MemoError:
+        return MemoError(
+            f"{self.context.job.model}: every prediction fails; the last error was: {self.reason}"
+        )
+
+
+def _missing_units(context: WorkerContext, store: RecordStore) -> Iterator[WorkUnit]:
+    for unit in context.units():
+        dataset = context.parts[unit.part][1]
+        part = (dataset.name, dataset.corruption, dataset.severity)
+        if store.count(part, unit.methods, unit.positions) < len(unit.positions) * len(unit.methods):
+            yield unit
+
+
+def _check_same(what: str, known: Mapping[str, Any], wanted: Mapping[str, Any], out: Path) -> None:
+    if differ := list(differences(known, wanted)):
+        raise ConfigError(f"{out}: is a run of another {what} ({'; '.join(differ)}): use another --out")
+
+
+def _describe_run(context: WorkerContext) -> dict[str, Any]:
+    """Return the facts that a report shows beside the figures."""
+    return {
+        "labels": {dataset.name: list(dataset.labels) for _, dataset in context.parts},
+        "metric": context.parts[0][1].metric,
+        "fingerprint": context.fingerprint(),
+        "parameters": sum(p.numel() for p in context.classifier.module.parameters()),
+        "versions": {
+            "memo_tta": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+        },
+        "host": {"system": platform.platform(), "cores": available_cores()},
+        "began": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def memory_per_worker(context: WorkerContext) -> float:
+    """Return the GiB that a worker needs; small images need next to nothing."""
+    size = context.classifier.size
+    return 0 if size is None or size <= SMALL_IMAGE else GIB_PER_WORKER

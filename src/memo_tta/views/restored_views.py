@@ -1,0 +1,85 @@
+"""Views of restored versions of the image: a group of crops and flips for each version."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from memo_tta.errors import ConfigError
+from memo_tta.views.augmix_plan import CropPlan, plan_even_crops
+from memo_tta.views.crop_flip import PADDED_UP_TO, check_request, check_square
+from memo_tta.views.restoration import RESTORATIONS
+
+# By studies/choose_restorations.py, from validation corruptions and clean images.
+CHOSEN = MappingProxyType({"plain": 1, "restored": 3})
+
+
+class Restore:
+    """The image as it is and restored, shifted and mirrored; `shares` says how many views show which."""
+
+    def __init__(self, size: int, shares: Mapping[str, int] = CHOSEN):
+        if not shares:
+            raise ConfigError("shares: expected at least one version of the image, got none")
+        for name, share in shares.items():
+            _ = RESTORATIONS[name]
+            if share < 1:
+                raise ConfigError(f"shares: expected at least 1 for {name!r}, got {share}")
+        self._size, self._shares = size, dict(shares)
+        self._padding = size // 8
+        # Large images are not trained with dark borders; and none is rescaled, which would change its noise.
+        self._mode = "reflect" if size > PADDED_UP_TO else "constant"
+
+    def groups(self, n: int) -> dict[str, int]:
+        """How many of n views show each version, in order; with few views, some show none."""
+        ends = np.cumsum([0, *self._shares.values()])
+        counts = np.diff(-(-n * ends // ends[-1])).tolist()  # rounded up: the first ones come first
+        return {name: count for name, count in zip(self._shares, counts, strict=True) if count}
+
+    def plan(self, image: np.ndarray, n: int, rng: np.random.Generator) -> dict[str, CropPlan]:
+        """Where the views of each version are cut from."""
+        check_request(image, n)
+        check_square(image, self._size)
+        return {
+            name: plan_even_crops(self._size, self._padding, count, rng)
+            for name, count in self.groups(n).items()
+        }
+
+    def __call__(
+        self, image: np.ndarray, n: int, rng: np.random.Generator, device: torch.device | str = "cpu"
+    ) -> Tensor:
+        """n views of a uint8 (height, width, 3) image, group by group: float32 (n, 3, size, size) in 0..1."""
+        plan, views = self.plan(image, n, rng), []
+        x = as_tensor(image, device)
+        for name, crops in plan.items():
+            version = RESTORATIONS[name](x).clamp(0, 1)
+            padded = F.pad(version[None], (self._padding,) * 4, mode=self._mode)[0]
+            for (top, left, height, width), is_mirrored in zip(crops.box, crops.flip, strict=True):
+                view = padded[:, top : top + height, left : left + width]
+                views.append(view.flip(2) if is_mirrored else view)
+        return torch.stack(views)
+
+    def normalised(
+        self,
+        image: np.ndarray,
+        n: int,
+        rng: np.random.Generator,
+        mean: Sequence[float],
+        std: Sequence[float],
+        device: torch.device | str = "cpu",
+    ) -> Tensor:
+        """The same views as a module takes them, made where it is."""
+        views = self(image, n, rng, device)
+        centre, spread = (views.new_tensor(values).view(3, 1, 1) for values in (mean, std))
+        return (views - centre) / spread
+
+    def preview(self, image: np.ndarray, n: int, rng: np.random.Generator) -> Tensor:
+        """n views of the image as it is: nothing is restored for one that may not need it."""
+        return Restore(self._size, {"plain": 1})(image, n, rng)
+
+
+def as_tensor(image: np.ndarray, device: torch.device | str = "cpu") -> Tensor:
+    """A uint8 (height, width, 3) image as restorations take it."""
+    return torch.from_numpy(image.copy()).to(device).permute(2, 0, 1).float().div_(255)

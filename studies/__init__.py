@@ -1,0 +1,1 @@
+"""Experiments behind the figures in docs/: each module is a command that resumes."""

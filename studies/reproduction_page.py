@@ -1,0 +1,85 @@
+"""Fills docs/reproduction.md, its CSV and its plot from runs: python -m studies.reproduction_page --help.
+
+A line `<!-- run NAME -->` of the page is followed by what that run gave, up to `<!-- end -->`, and
+`<!-- views NAME -->` by error and time over the number of views, from the runs NAME/b1, NAME/b2 and on.
+What runs that are not there gave before stays, on the page and in the CSV.
+"""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from memo_tta.errors import DataError
+from memo_tta.files import atomic_file
+from memo_tta.report import formatting
+from memo_tta.report.effort import effort_over_views
+from memo_tta.report.markdown import run_markdown
+from memo_tta.report.run import Run, open_run
+from studies.page_markers import fill_page
+from studies.reproduction_runs import BATCHES, Step, steps
+from studies.result_files import update_csv
+
+# Stand-ins for the places of this machine, so that the commands are anybody's.
+OUT, AUTHORS, PICTURES = Path("runs"), Path("resnet26_gn.npz"), Path("pictures")
+
+
+def one_run(name: str, runs: Mapping[str, Run], commands: Mapping[str, str]) -> str | None:
+    """Without times: other work runs beside runs of hours."""
+    return run_markdown(runs[name], commands[name], with_seconds=False) if name in runs else None
+
+
+def over_views(name: str, runs: Mapping[str, Run], commands: Mapping[str, str]) -> str | None:
+    found = {batch: runs[run] for batch in BATCHES if (run := f"{name}/b{batch}") in runs}
+    if not found:
+        return None
+    lines = ["```sh", *(commands[f"{name}/b{batch}"] for batch in BATCHES), "```", ""]
+    lines += [
+        "| B | tta error % | 95 % | memo error % | 95 % | tta s/point | memo s/point |",
+        "|---" * 7 + "|",
+    ]
+    for batch, run in found.items():
+        ((_, table),) = run.tables
+        rows = [row for method in ("tta", "memo") for row in table if row.method == method]
+        errors = [
+            text
+            for row in rows
+            for text in (formatting.percent(row.error), formatting.span(row.low, row.high))
+        ]
+        cells = [str(batch), *errors, *(formatting.seconds(row.seconds) for row in rows)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def begun(out: Path, shown: Sequence[Step]) -> Iterator[tuple[str, Run]]:
+    """The runs that have records."""
+    for step in shown:
+        with suppress(DataError):
+            yield step.name, open_run(out / step.name)
+
+
+@click.command(help=__doc__)
+@click.argument("out", type=click.Path(exists=True, path_type=Path))
+@click.option("--docs", default="docs", show_default=True, type=click.Path(exists=True, path_type=Path))
+def main(out: Path, docs: Path) -> None:
+    shown: list[Step] = list(steps(OUT, AUTHORS, PICTURES))
+    commands = {step.name: shlex.join(step.command(OUT)) for step in shown}
+    runs = dict(begun(out, shown))
+    fill_page(
+        docs / "reproduction.md",
+        {
+            "run": lambda name: one_run(name, runs, commands),
+            "views": lambda name: over_views(name, runs, commands),
+        },
+    )
+    update_csv(docs / "reproduction.csv", list(commands), runs)
+    plot = effort_over_views([runs[name] for b in BATCHES if (name := f"authors/b{b}") in runs])
+    if plot is not None:
+        with atomic_file(docs / "effort.svg") as part:
+            part.write_bytes(plot)
+
+
+if __name__ == "__main__":
+    main()
