@@ -10,7 +10,7 @@ import memo_tta
 PACKAGE = Path(memo_tta.__file__).parent
 
 LAYERS = [
-    {"errors", "interrupts", "files"},
+    {"errors", "interrupts", "files", "durations"},
     {"registry", "seeding", "class_lists"},
     {"workers"},
     {"image"},
