@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test check soak bench load clean
+.PHONY: install demo test check soak bench load docs dist smoke clean
 install: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
@@ -10,7 +10,7 @@ install: .venv/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	# Without their dependencies: they would replace the torch that was just installed.
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps torchvision timm
-	# Compiled once, so that the first prediction does not wait for it.
+	# Compile the kernels now, so that the first prediction does not wait for it.
 	$(BIN)/python -c 'import memo_tta.views.crop_kernels, memo_tta.views.augmix_kernels'
 	@touch $@
 
@@ -20,11 +20,13 @@ demo: install
 test: install
 	$(BIN)/pytest -n 2
 
+# Style, types, layers and public names.
 check: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/pytest tests/test_layers.py tests/test_public_names.py
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/pytest tests/test_public_names.py
 
 # The long form of the property tests: many more examples than `make test`.
 soak: install
@@ -37,5 +39,21 @@ bench: install
 load: install
 	$(BIN)/python -m tests.service.load
 
+# The documentation as a site in site/; a broken link is an error.
+docs: install
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt 'mkdocs-material>=9.5'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# Wheel and sdist in dist/, with their metadata checked.
+dist: install
+	rm -rf dist
+	$(BIN)/pip install --quiet --disable-pip-version-check twine
+	$(BIN)/python -m build --no-isolation --outdir dist . > /dev/null
+	$(BIN)/twine check --strict dist/*
+
+# The wheel in a fresh environment without extras: what runs, and what asks for an extra.
+smoke: dist
+	$(PYTHON) tests/wheel_smoke.py dist/*.whl
+
 clean:
-	rm -rf .venv dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv dist site .pytest_cache .ruff_cache .hypothesis .import_linter_cache
