@@ -40,8 +40,8 @@ class Work(Generic[Item, Result]):
     """
 
     function: Callable[[Item], Result]
-    split: Callable[[Item], Sequence[Item]] = lambda item: [item]  # a failed item into parts to retry
-    is_long: Callable[[Item], bool] = lambda _: False  # no other task may wait behind a long one
+    split: Callable[[Item], Sequence[Item]] = lambda item: [item]  # cuts a failed item for the retry
+    is_long: Callable[[Item], bool] = lambda _: False  # a long item shares no worker's queue
     memory_gib: float = 0.0  # needed by each worker; 0: negligible
 
 
@@ -79,7 +79,8 @@ class Engine(ABC, Generic[Worker, Handle]):
 
     Each worker has at most two tasks submitted and runs them in order, so when it dies, the oldest one is
     blamed; the other is queued again, and the worker is replaced. A task is tried three times, and split
-    before each retry. A MemoError is a problem for the user to solve: it is raised to the caller at once.
+    before each retry. A MemoError raised by the function is for the user to solve, so the caller gets it at
+    once.
     """
 
     device = "cpu"  # where workers keep their models
