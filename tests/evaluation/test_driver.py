@@ -1,4 +1,4 @@
-"""`memo evaluate`: the same records whatever happens on the way."""
+"""`memo evaluate`: records do not depend on interruptions, workers or resumes."""
 
 import os
 import random
@@ -41,7 +41,7 @@ def build():
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A model and data of one's own."""
+    """Return a folder with a model and a data set."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "own.py").write_text(OWN)
     rng = np.random.default_rng(0)
@@ -51,14 +51,18 @@ def files(tmp_path_factory):
 
 
 @pytest.fixture
-def words(files):
-    """The command, without --out."""
+def arguments(files):
+    """Return the arguments of the command, without --out."""
     methods = ("--methods", "source,tta,memo,tent,bn", "--option", "n_views=4", "--option", "batch_size=16")
     return ("evaluate", files / "own.npz", "--model", f"{files}/own.py:build", *methods)
 
 
-def rows(out: Path):
-    """All records without their times."""
+def command_line(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "memo_tta", *map(str, arguments)]
+
+
+def rows(out: Path) -> list[tuple[object, ...]]:
+    """Return all records without their times."""
     with open_for_reading(out) as store:
         return [
             tuple(v for k, v in zip(COLUMNS, astuple(r), strict=True) if "seconds" not in k)
@@ -66,8 +70,8 @@ def rows(out: Path):
         ]
 
 
-def test_records_are_what_the_methods_say(memo, files, words, tmp_path):
-    code, out, _ = memo(*words, "--out", tmp_path / "run", "--workers", 1)
+def test_records_are_what_the_methods_say(memo, files, arguments, tmp_path):
+    code, out, _ = memo(*arguments, "--out", tmp_path / "run", "--workers", 1)
     assert code == 0 and "memo report" in out
     with open_for_reading(tmp_path / "run") as store:
         records = list(store.records())
@@ -83,10 +87,10 @@ def test_records_are_what_the_methods_say(memo, files, words, tmp_path):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_run_that_is_killed_again_and_again_ends_like_an_unbroken_one(memo, words, tmp_path, workers):
-    words = (*words, "--workers", workers)
-    assert memo(*words, "--out", tmp_path / "whole")[0] == 0
-    command = [sys.executable, "-m", "memo_tta", *map(str, words), "--out", str(tmp_path / "broken")]
+def test_a_run_that_is_killed_again_and_again_ends_like_an_unbroken_one(memo, arguments, tmp_path, workers):
+    arguments = (*arguments, "--workers", workers)
+    assert memo(*arguments, "--out", tmp_path / "whole")[0] == 0
+    command = command_line(*arguments, "--out", tmp_path / "broken")
     rng, kills = random.Random(workers), 0
     while True:
         with subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL) as run:
@@ -120,18 +124,9 @@ def children(pid: int) -> list[int]:
     return [int(word) for word in done.stdout.split()]
 
 
-def test_a_worker_that_dies_is_replaced(memo, words, tmp_path):
-    assert memo(*words, "--out", tmp_path / "whole", "--workers", 2)[0] == 0
-    command = [
-        sys.executable,
-        "-m",
-        "memo_tta",
-        *map(str, words),
-        "--workers",
-        "2",
-        "--out",
-        str(tmp_path / "run"),
-    ]
+def test_a_worker_that_dies_is_replaced(memo, arguments, tmp_path):
+    assert memo(*arguments, "--out", tmp_path / "whole", "--workers", 2)[0] == 0
+    command = command_line(*arguments, "--workers", 2, "--out", tmp_path / "run")
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as run:
         while len(found := children(run.pid)) < 2:
             time.sleep(0.02)
@@ -140,103 +135,86 @@ def test_a_worker_that_dies_is_replaced(memo, words, tmp_path):
     assert rows(tmp_path / "run") == rows(tmp_path / "whole")
 
 
-def test_an_interrupt_leaves_a_run_that_goes_on(memo, words, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "memo_tta",
-        *map(str, words),
-        "--workers",
-        "1",
-        "--out",
-        str(tmp_path / "run"),
-    ]
+def test_an_interrupt_leaves_a_run_that_goes_on(memo, arguments, tmp_path):
+    command = command_line(*arguments, "--workers", 1, "--out", tmp_path / "run")
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
         while not ((tmp_path / "run" / FILE).exists() and count(tmp_path / "run" / FILE)):
             time.sleep(0.02)
         run.send_signal(signal.SIGINT)
         _, err = run.communicate()
     assert run.returncode in (0, 130) and "Traceback" not in err
-    assert memo(*words, "--out", tmp_path / "run")[0] == 0 and len(rows(tmp_path / "run")) == 5 * POINTS
+    assert memo(*arguments, "--out", tmp_path / "run")[0] == 0 and len(rows(tmp_path / "run")) == 5 * POINTS
 
 
-def test_nothing_is_done_twice(memo, words, tmp_path):
-    assert memo(*words, "--out", tmp_path / "run", "--workers", 1)[0] == 0
+def test_nothing_is_done_twice(memo, arguments, tmp_path):
+    assert memo(*arguments, "--out", tmp_path / "run", "--workers", 1)[0] == 0
     with open_for_reading(tmp_path / "run") as store:
         before = [astuple(record) for record in store.records()]
-    assert memo(*words, "--out", tmp_path / "run", "--workers", 1)[0] == 0
+    assert memo(*arguments, "--out", tmp_path / "run", "--workers", 1)[0] == 0
     with open_for_reading(tmp_path / "run") as store:
         assert [astuple(record) for record in store.records()] == before  # with their times
 
 
 def test_corruptions_are_parts_and_a_limit_is_balanced(memo, files, tmp_path):
     model = ("--model", f"{files}/own.py:build", "--methods", "source", "--workers", 1)
-    data = (
-        "evaluate",
-        files / "own.npz",
-        "--corruptions",
-        "contrast,fog",
-        "--severities",
-        "1,5",
-        "--limit",
-        10,
-    )
-    assert memo(*data, *model, "--out", tmp_path / "run")[0] == 0
+    choice = ("--corruptions", "contrast,fog", "--severities", "1,5", "--limit", 10)
+    assert memo("evaluate", files / "own.npz", *choice, *model, "--out", tmp_path / "run")[0] == 0
     with open_for_reading(tmp_path / "run") as store:
         records = list(store.records())
     parts = {(r.corruption, r.severity) for r in records}
     assert parts == {("contrast", 1), ("contrast", 5), ("fog", 1), ("fog", 5)}
-    labels = [r.target for r in records if (r.corruption, r.severity) == ("fog", 5)]
-    assert sorted(labels) == sorted(list(range(5)) * 2)
+    targets = [r.target for r in records if (r.corruption, r.severity) == ("fog", 5)]
+    assert sorted(targets) == sorted(list(range(5)) * 2)
 
 
-def test_a_run_of_another_job_is_refused(memo, words, tmp_path):
-    assert memo(*words, "--out", tmp_path / "run", "--workers", 1)[0] == 0
-    code, _, err = memo(*words, "--out", tmp_path / "run", "--seed", 1, "--limit", 5)
+def test_a_run_of_another_job_is_refused(memo, arguments, tmp_path):
+    assert memo(*arguments, "--out", tmp_path / "run", "--workers", 1)[0] == 0
+    code, _, err = memo(*arguments, "--out", tmp_path / "run", "--seed", 1, "--limit", 5)
     assert code == 1 and "is a run of another job (limit was None, now 5; seed was 0, now 1)" in err
 
 
-def test_a_run_with_other_weights_is_refused(memo, words, tmp_path):
-    assert memo(*words, "--out", tmp_path / "run", "--workers", 1)[0] == 0
+def test_a_run_with_other_weights_is_refused(memo, arguments, tmp_path):
+    assert memo(*arguments, "--out", tmp_path / "run", "--workers", 1)[0] == 0
     with open_for_writing(tmp_path / "run") as store:
         store.save_metadata({"fingerprint": "0" * 32})
-    code, _, err = memo(*words, "--out", tmp_path / "run")
+    code, _, err = memo(*arguments, "--out", tmp_path / "run")
     assert code == 1 and f"is a run of another model (fingerprint was '{'0' * 32}', now " in err
 
 
-def test_a_second_writer_is_refused(memo, words, tmp_path):
+def test_a_second_writer_is_refused(memo, arguments, tmp_path):
     with open_for_writing(tmp_path / "run"):
-        code, _, err = memo(*words, "--out", tmp_path / "run")
-    assert code == 1 and "another process is open_for_writing to this run" in err
+        code, _, err = memo(*arguments, "--out", tmp_path / "run")
+    assert code == 1 and "another process is writing to this run" in err
 
 
-def test_a_damaged_file_says_what_can_be_saved(memo, words, tmp_path):
-    assert memo(*words, "--out", tmp_path / "run", "--workers", 1)[0] == 0
+def test_a_damaged_file_says_what_can_be_saved(memo, arguments, tmp_path):
+    assert memo(*arguments, "--out", tmp_path / "run", "--workers", 1)[0] == 0
     path = tmp_path / "run" / FILE
     path.write_bytes(b"\x00" * 4096 + path.read_bytes()[4096:])
-    code, _, err = memo(*words, "--out", tmp_path / "run")
+    code, _, err = memo(*arguments, "--out", tmp_path / "run")
     assert code == 1 and "damaged (file is not a database)" in err and ".recover" in err
 
 
-def test_bad_words_say_what_there_is(memo, files, words, tmp_path):
+def test_bad_arguments_say_what_there_is(memo, files, arguments, tmp_path):
     out = ("--out", tmp_path / "run")
-    assert "did you mean 'memo'" in memo(*words[:4], "--methods", "mem", *out)[2]
-    assert "unknown corruption 'fogg'" in memo(*words, "--corruptions", "fogg", *out)[2]
-    assert memo(*words, "--severities", "x", *out)[0] == 2 and memo(*words, "--workers", "x", *out)[0] == 2
-    assert "unknown option 'viewz'" in memo(*words, "--option", "viewz=3", *out)[2]
+    assert "did you mean 'memo'" in memo(*arguments[:4], "--methods", "mem", *out)[2]
+    assert "unknown corruption 'fogg'" in memo(*arguments, "--corruptions", "fogg", *out)[2]
+    assert memo(*arguments, "--severities", "x", *out)[0] == 2
+    assert memo(*arguments, "--workers", "x", *out)[0] == 2
+    assert "unknown option 'viewz'" in memo(*arguments, "--option", "viewz=3", *out)[2]
     np.savez(files / "seven.npz", x=np.zeros((7, 8, 8, 3), np.uint8), y=np.arange(7))
-    code, _, err = memo("evaluate", files / "seven.npz", *words[2:], *out)
+    code, _, err = memo("evaluate", files / "seven.npz", *arguments[2:], *out)
     assert code == 1 and "seven: has 7 classes, the model 5" in err
 
 
-def test_a_read_only_folder_is_one_line(memo, words, tmp_path):
+def test_a_read_only_folder_is_one_line(memo, arguments, tmp_path):
     (tmp_path / "file").write_text("")
-    code, _, err = memo(*words, "--out", tmp_path / "file" / "run")
+    code, _, err = memo(*arguments, "--out", tmp_path / "file" / "run")
     assert code == 1 and err.count("\n") == 1
 
 
-def test_what_is_stored_survives_and_is_stored_once(memo, words, tmp_path):
-    assert memo(*words, "--out", tmp_path / "run", "--workers", 1)[0] == 0
+def test_what_is_stored_survives_and_is_stored_once(memo, arguments, tmp_path):
+    assert memo(*arguments, "--out", tmp_path / "run", "--workers", 1)[0] == 0
     with open_for_writing(tmp_path / "run") as store:
         some = list(store.records())[:7]
         store.add(some)
@@ -269,21 +247,14 @@ RAISE, DIE = 'raise RuntimeError("too bright")', "__import__('os')._exit(1)"
 
 
 def poisoned(folder: Path, harm: str, white: slice = slice(13, 14)) -> tuple[str | Path, ...]:
-    """The command for 30 points, of which the white ones do harm."""
+    """Return the arguments to evaluate 30 images with a model that fails on white ones."""
     (folder / "bad.py").write_text(OWN + BAD.replace("HARM", harm))
     x = np.random.default_rng(0).integers(0, 255, (30, 8, 8, 3), dtype=np.uint8)
     x[white] = 255
     np.savez(folder / "bad.npz", x=x, y=np.arange(30) % 5)
+    model, out = ("--model", f"{folder}/bad.py:build"), ("--out", folder / "run")
     methods = ("--methods", "source,memo", "--option", "n_views=2")
-    return (
-        "evaluate",
-        folder / "bad.npz",
-        "--model",
-        f"{folder}/bad.py:build",
-        *methods,
-        "--out",
-        folder / "run",
-    )
+    return ("evaluate", folder / "bad.npz", *model, *methods, *out)
 
 
 def failed_records(out: Path) -> set[tuple[str, int]]:
@@ -293,28 +264,24 @@ def failed_records(out: Path) -> set[tuple[str, int]]:
 
 @pytest.mark.parametrize(("harm", "workers"), [(RAISE, 1), (RAISE, 2), (DIE, 2)])
 def test_a_point_that_fails_is_set_aside_and_told(memo, tmp_path, harm, workers):
-    words = (*poisoned(tmp_path, harm), "--workers", workers)
-    reason = "too bright" if harm is RAISE else "its process ended"
-    code, out, err = memo(*words)
+    arguments = (*poisoned(tmp_path, harm), "--workers", workers)
+    reason = "too bright" if harm is RAISE else "the worker process died"
+    code, out, err = memo(*arguments)
     assert code == 0 and "done" in out and "2 records set aside, the first at bad 13" in err and reason in err
-    assert (
-        failed_records(tmp_path / "run") == {("source", 13), ("memo", 13)}
-        and len(rows(tmp_path / "run")) == 58
-    )
+    assert failed_records(tmp_path / "run") == {("source", 13), ("memo", 13)}
+    assert len(rows(tmp_path / "run")) == 58
     shown = memo("report", tmp_path / "run")[1]
-    assert (
-        "2 of 60 records are missing" in shown and "set aside: failed 3 times: " in shown and reason in shown
-    )
-    poisoned(tmp_path, "pass")  # whatever was wrong is so no more
-    assert (
-        memo(*words)[2] == "" and not failed_records(tmp_path / "run") and len(rows(tmp_path / "run")) == 60
-    )
+    assert "2 of 60 records are missing" in shown and "set aside: failed 3 times: " in shown
+    assert reason in shown
+    poisoned(tmp_path, "pass")  # the problem is solved
+    assert memo(*arguments)[2] == "" and not failed_records(tmp_path / "run")
+    assert len(rows(tmp_path / "run")) == 60
 
 
 @pytest.mark.parametrize("limit", [30, 4])
 def test_when_every_point_fails_the_run_does(memo, tmp_path, limit):
-    words = poisoned(tmp_path, RAISE, white=slice(None))
-    code, _, err = memo(*words, "--workers", 1, "--limit", limit)
+    arguments = poisoned(tmp_path, RAISE, white=slice(None))
+    code, _, err = memo(*arguments, "--workers", 1, "--limit", limit)
     assert code == 1 and "every prediction fails; the last error was: RuntimeError: too bright" in err
 
 
@@ -325,34 +292,34 @@ def test_failures_are_in_a_row_only_if_nothing_went_well_between_them(files, tmp
     unit, *_ = context.split(next(context.units()))
     failed = FailedItem(unit, ValueError("no"))
     with open_for_writing(tmp_path / "run") as store:
-        tally = RunProgress(context, store, lambda *_: None)
+        progress = RunProgress(context, store, lambda *_: None)
         for _ in range(3):
             for _ in range(MAX_FAILURES_IN_A_ROW - 1):
-                tally.count(tally.failed(failed))
-            tally.count(context.run(unit))  # forgives all before
+                progress.count(progress.count_failure(failed))
+            progress.count(context.run(unit))  # resets the count
         for _ in range(MAX_FAILURES_IN_A_ROW - 1):
-            tally.failed(failed)
+            progress.count_failure(failed)
         with pytest.raises(MemoError, match="every prediction fails; the last error was: ValueError: no"):
-            tally.failed(failed)
+            progress.count_failure(failed)
 
 
 def test_a_model_in_bfloat16_is_evaluated(memo, files, tmp_path):
     half = OWN.replace("return mt.Classifier(net,", "return mt.Classifier(net.bfloat16(),")
     (files / "half.py").write_text(half)
-    words = ("evaluate", files / "own.npz", "--model", f"{files}/half.py:build", "--option", "n_views=4")
+    arguments = ("evaluate", files / "own.npz", "--model", f"{files}/half.py:build", "--option", "n_views=4")
     methods = ("--methods", "source,tta,restore,bn1,tent-bs1,memo", "--limit", 4, "--workers", 1)
-    code, _, err = memo(*words, *methods, "--out", tmp_path / "run")
+    code, _, err = memo(*arguments, *methods, "--out", tmp_path / "run")
     assert code == 0, err
     with open_for_reading(tmp_path / "run") as store:
         assert len(list(store.records())) == 6 * 4
         assert len(store.metadata()["fingerprint"]) == 32
 
 
-def test_a_run_of_another_version_is_refused(memo, words, tmp_path):
-    assert memo(*words, "--out", tmp_path / "run", "--workers", 1)[0] == 0
+def test_a_run_of_another_version_is_refused(memo, arguments, tmp_path):
+    assert memo(*arguments, "--out", tmp_path / "run", "--workers", 1)[0] == 0
     with sqlite3.connect(tmp_path / "run" / FILE) as connection:
         connection.execute("ALTER TABLE records DROP COLUMN status")
     connection.close()
-    for command in ((*words, "--out", tmp_path / "run"), ("report", tmp_path / "run")):
+    for command in ((*arguments, "--out", tmp_path / "run"), ("report", tmp_path / "run")):
         code, _, err = memo(*command)
         assert code == 1 and "was written by another version" in err and "new --out" in err

@@ -1,9 +1,8 @@
-"""`memo tune`: the paper's grid, narrowed, resumed, and taken by the other commands."""
+"""`memo tune`: the paper's grid, its resumption, and its file as --config of other commands."""
 
 import os
 import signal
 import subprocess
-import sys
 import time
 import tomllib
 
@@ -15,7 +14,8 @@ from memo_tta.evaluation import tune
 from memo_tta.evaluation.job import EvaluationJob
 from memo_tta.evaluation.store import FILE, open_for_reading
 from memo_tta.evaluation.tune import Trial, as_toml, best_of, stages, trial_count
-from tests.evaluation.test_driver import files
+from memo_tta.workers import Processes
+from tests.evaluation.test_driver import command_line, files
 from tests.nets import NETS
 
 __all__ = ["files"]
@@ -57,43 +57,43 @@ def test_the_simplest_of_equals_wins_and_the_file_says_all():
     text = as_toml(trials, "memo tune x")
     assert best_of(trials) is trials[2]
     assert tomllib.loads(text) == {"memo": {"lr": 0.001, "prior_strength": "none"}}
-    assert "Error 8.00% on 100 validation points, 95 % interval 4.11%..15.00%" in text
+    assert "Error 8.00% on 100 validation images, 95 % interval 4.11%..15.00%" in text
     assert text.count("\n# ") == 1 + 1 + 4 and "memo tune x" in text
 
 
 def test_of_equal_settings_the_search_goes_on_from_the_first(files, monkeypatch, tmp_path):
-    """Two learning rates are as good, and so is a second step: neither changes what is tried next."""
+    """A trial that equals the best so far, in learning rate or in steps, does not change the next stage."""
     tried = []
 
-    def trial(_job, _folder, method, options, _engine, _report):
+    def trial(_job, _folder, method, options, _engine, _on_records):
         tried.append(dict(options))
         rate = options.get("lr")
         return Trial(method, options, 5 if rate in (1e-3, 1e-4) else 9, 100)
 
     monkeypatch.setattr(tune, "_trial", trial)
     job = EvaluationJob(data=[str(files / "own.npz")], model=f"{files}/own.py:build")
-    trials = list(tune.tune(job, tmp_path, None, lambda *_: None))
+    trials = list(tune.tune(job, tmp_path, Processes(1), lambda *_: None))
     assert {"lr": 2.5e-3} in tried and {"lr": 2.5e-4} not in tried  # around the first of the equal rates
     assert {"lr": 1e-3, "threshold": 0.5} in tried and {"lr": 1e-3, "steps": 2, "threshold": 0.5} not in tried
     assert best_of(trials).options == {"lr": 1e-3}
 
 
 @pytest.fixture
-def words(files):
+def arguments(files):
     data = ("tune", files / "own.npz", "--model", f"{files}/own.py:build", "--limit", 5, "--workers", 1)
     return (*data, "--n-views", 2)
 
 
-def test_a_killed_search_goes_on_and_its_file_is_taken(memo, words, files, tmp_path):
+def test_a_killed_search_goes_on_and_its_file_is_taken(memo, arguments, files, tmp_path):
     out = tmp_path / "memo.toml"
-    command = [sys.executable, "-m", "memo_tta", *map(str, words), "--out", str(out)]
+    command = command_line(*arguments, "--out", out)
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL) as run:
         while len(list(tmp_path.glob(f"memo.toml.trials/*/{FILE}"))) < 4:
             time.sleep(0.02)
         os.killpg(run.pid, signal.SIGKILL)
     assert not out.exists()
     begun = {path: path.stat().st_mtime_ns for path in tmp_path.glob(f"memo.toml.trials/memo*/{FILE}")}
-    code, text, err = memo(*words, "--out", out)
+    code, text, err = memo(*arguments, "--out", out)
     assert code == 0 and "12 trials of 20 points: 220 adaptations at most" in err
     assert "the best of 12" in text
     assert sum(path.stat().st_mtime_ns == when for path, when in begun.items()) >= 1  # finished ones stay
@@ -102,14 +102,12 @@ def test_a_killed_search_goes_on_and_its_file_is_taken(memo, words, files, tmp_p
     with open_for_reading(trials[0]) as store:
         assert {record.corruption for record in store.records()} == set(VALIDATION)
     whole = tmp_path / "whole.toml"
-    assert memo(*words, "--out", whole)[0] == 0
+    assert memo(*arguments, "--out", whole)[0] == 0
     assert whole.read_text() == out.read_text()
     evaluated = ("evaluate", files / "own.npz", "--model", f"{files}/own.py:build", "--limit", 5)
-    code, _, err = memo(
-        *evaluated, "--methods", "memo", "--config", out, "--out", tmp_path / "run", "--workers", 1
-    )
+    evaluated = (*evaluated, "--methods", "memo", "--config", out, "--workers", 1)
+    code, _, err = memo(*evaluated, "--out", tmp_path / "run")
     assert code == 0, err
     with open_for_reading(tmp_path / "run") as store:
-        assert (
-            store.metadata()["job"]["options"]["memo"]["lr"] == tomllib.loads(out.read_text())["memo"]["lr"]
-        )
+        options = store.metadata()["job"]["options"]
+    assert options["memo"]["lr"] == tomllib.loads(out.read_text())["memo"]["lr"]

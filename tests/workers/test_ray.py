@@ -1,4 +1,4 @@
-"""Work on a cluster of two nodes: the results of one process, whatever dies meanwhile."""
+"""Work on a Ray cluster of two nodes gives the results of one process, even if workers or nodes die."""
 
 import os
 import secrets
@@ -35,14 +35,14 @@ pytestmark = pytest.mark.xdist_group("ray")  # one cluster is enough for two cor
 SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 REPEATS = 10 if SOAK else 1
 POINTS = 60
-METHODS = ("source", "tta", "bn1", "memo", "tent")  # the last one is online
+METHODS = ("source", "tta", "bn1", "memo", "tent")  # tent is online
 NODE = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
-NODE |= {"include_log_monitor": False, "no_monitor": True}  # what else starts with a node is of no use here
+NODE |= {"include_log_monitor": False, "no_monitor": True}  # not needed here
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Two nodes with a core each; no token of the user's is touched."""
+    """Start two nodes with a core each, with a token of their own instead of the user's."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("RAY_AUTH_MODE", "token")  # Ray reads these when it is imported
         environment.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
@@ -61,7 +61,7 @@ def engine(cluster):
         yield engine
 
 
-# Takes its time while there is a file of that name.
+# Slow while FILE exists.
 SLOW = """
 class Slow(nn.Module):
     def forward(self, x):
@@ -93,7 +93,7 @@ def silent(*_: object) -> None:
 
 
 class Midway:
-    """A report that does something once, when some of the records are there."""
+    """A progress callback that calls an action once, when some but not all records are stored."""
 
     def __init__(self, action):
         self.action, self.happened = action, False
@@ -108,11 +108,11 @@ def test_records_are_those_of_one_process(engine, job, expected, tmp_path):
     model = tmp_path / "here.py"
     model.write_text(Path(job.model.removesuffix(":build")).read_text())
 
-    def remove_model(*_):  # known here, before any worker wants it
+    def remove_model(*_):  # loaded here, before any worker needs it
         model.unlink(missing_ok=True)
 
     assert evaluate(replace(job, model=f"{model}:build"), tmp_path / "run", engine, remove_model) == []
-    assert engine.size == 2 and len(expected) == len(METHODS) * POINTS
+    assert engine.pool_size == 2 and len(expected) == len(METHODS) * POINTS
     assert rows(tmp_path / "run") == expected
 
 
@@ -124,9 +124,9 @@ def meet(files: tuple[Path, Path]) -> int:
 
 
 def gather_workers(engine, folder: Path) -> list[int]:
-    """Wait until two are ready; their processes."""
+    """Wait until two workers have started; return their process ids."""
     a, b = folder / "first", folder / "second"
-    pids = list(engine.results(Work(meet, long=lambda _: True), [(a, b), (b, a)]))
+    pids = list(engine.results(Work(meet, is_long=lambda _: True), [(a, b), (b, a)]))
     assert len(set(pids)) == 2
     return pids
 
@@ -147,14 +147,14 @@ def test_a_run_broken_under_one_engine_is_finished_by_the_other(engine, job, exp
     here, busy = Processes(1), list[object]()
 
     def interrupt():
-        busy.extend(member for member in engine._pool if member.tasks)
+        busy.extend(worker for worker in engine._pool if worker.tasks)
         raise KeyboardInterrupt
 
     gather_workers(engine, tmp_path)
     for first, second, out in ((engine, here, tmp_path / "a"), (here, engine, tmp_path / "b")):
         with pytest.raises(KeyboardInterrupt):
             evaluate(job, out, first, Midway(interrupt))
-        assert busy and not set(busy) & set(engine._pool), "who was at work is no more"
+        assert busy and not set(busy) & set(engine._pool), "busy workers are stopped"
         assert 0 < len(rows(out)) < len(expected)
         evaluate(job, out, second, silent)
         assert rows(out) == expected
@@ -188,13 +188,13 @@ def test_a_node_that_sees_something_else_is_named(cluster, engine):
     def probe():
         import ray
 
-        return {"/data": "a folder" if ray.get_runtime_context().get_node_id() == head else "not there"}
+        return {"/data": "a folder" if ray.get_runtime_context().get_node_id() == head else "missing"}
 
     with pytest.raises(
-        DataError, match=r"^node [\d.]+ \(.+\): /data is not there, here a folder: every node"
+        DataError, match=r"^node [\d.]+ \(.+\): /data is missing, here it is a folder: every node"
     ) as e:
         engine.check_nodes(probe)
-    assert str(e.value).count("node ") == 2  # one, and the last words
+    assert str(e.value).count("node ") == 2  # one node, and the advice
 
 
 def test_an_error_on_a_node_is_the_users_with_its_name(engine):
@@ -207,7 +207,7 @@ def test_an_error_on_a_node_is_the_users_with_its_name(engine):
 
 def test_too_much_is_not_waited_for(cluster, engine):
     wanted = Ray(num_cpus=9)
-    with wanted, pytest.raises(ConfigError, match="no node of the cluster has 9 CPUs: ask for less"):
+    with wanted, pytest.raises(ConfigError, match="no node of the cluster has 9 CPUs: lower --num-cpus"):
         list(wanted.results(Work(len), ["a"]))
 
 
@@ -215,9 +215,9 @@ def test_too_much_is_not_waited_for(cluster, engine):
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
 def test_a_command_that_is_ended_is_finished_without_ray(cluster, memo, job, files, tmp_path, end):
     out = tmp_path / "run"
-    words = ["evaluate", *job.data, "--model", job.model, "--methods", "source,memo", "--out", out]
+    arguments = ["evaluate", *job.data, "--model", job.model, "--methods", "source,memo", "--out", out]
     (files / "slow").touch()
-    command = [sys.executable, "-m", "memo_tta", *map(str, words), "--engine", "ray", "--workers", "2"]
+    command = [sys.executable, "-m", "memo_tta", *map(str, arguments), "--engine", "ray", "--workers", "2"]
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as run:
         while not ((out / FILE).exists() and count(out / FILE)):
             time.sleep(0.05)
@@ -228,19 +228,19 @@ def test_a_command_that_is_ended_is_finished_without_ray(cluster, memo, job, fil
     assert run.returncode == (130 if end is signal.SIGINT else -end)
     assert "Traceback" not in err and "ray" not in err
     assert 0 < len(rows(out)) < 180
-    assert memo(*words, "--workers", 1)[0] == 0 and len(rows(out)) == 180
+    assert memo(*arguments, "--workers", 1)[0] == 0 and len(rows(out)) == 180
 
 
 @pytest.mark.parametrize("command", ["evaluate", "tune", "corrupt"])
 def test_without_ray_the_command_says_how_to_get_it(memo, job, tmp_path, monkeypatch, command):
     monkeypatch.setitem(sys.modules, "ray", None)
-    words = [command, job.data[0], "--out", tmp_path / "out"]
-    words += [] if command == "corrupt" else ["--model", job.model]
-    code, _, err = memo(*words, "--engine", "ray", "--address", "head:6379")
+    arguments = [command, job.data[0], "--out", tmp_path / "out"]
+    arguments += [] if command == "corrupt" else ["--model", job.model]
+    code, _, err = memo(*arguments, "--engine", "ray", "--address", "head:6379")
     assert (code, err.splitlines()[-1]) == (1, "memo: ray is not installed: pip install 'memo-tta[ray]'")
     assert not list(tmp_path.iterdir())
     for option in (("--num-cpus", 2), ("--address", "auto")):
-        code, _, err = memo(*words, *option)
+        code, _, err = memo(*arguments, *option)
         assert code == 2 and "only with --engine ray" in err
 
 
@@ -267,18 +267,18 @@ def test_nodes_are_asked_for_the_data_and_what_is_installed(job, tmp_path):
     assert list(found.values())[:2] == ["an empty folder", "missing"]
 
 
-# A node that is removed does not come back: after that there is one.
+# The last disaster leaves the cluster with one node.
 @pytest.mark.parametrize("disaster", [*[kill_process, kill_actor] * REPEATS, remove_node])
 def test_what_dies_loses_and_doubles_nothing(cluster, engine, job, expected, files, tmp_path, disaster):
     pids = gather_workers(engine, tmp_path)
-    crew: list[object] = []
+    busy = list[object]()
 
     def strike():
-        crew.extend(member for member in engine._pool if member.tasks)
-        (files / "slow").touch()  # a worker outlives its node a little
+        busy.extend(worker for worker in engine._pool if worker.tasks)
+        (files / "slow").touch()  # a worker runs on for a moment after its node has died
         disaster(cluster, engine, pids)
 
     assert evaluate(job, tmp_path / "run", engine, Midway(strike)) == []
     (files / "slow").unlink()
-    assert len(crew) == 2 and len(set(crew) & set(engine._pool)) == 1, "one was lost"
+    assert len(busy) == 2 and len(set(busy) & set(engine._pool)) == 1, "one worker died"
     assert rows(tmp_path / "run") == expected

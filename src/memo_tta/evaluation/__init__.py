@@ -1,1 +1,1 @@
-"""Evaluation: the one place where labels meet predictions."""
+"""Evaluate methods on labelled data: the only place where targets meet predictions."""

@@ -32,8 +32,8 @@ def _with_model_targets(dataset: Dataset, classifier: Classifier) -> Dataset:
     if set(dataset.labels) <= set(names):
         index = np.array([names.index(label) for label in dataset.labels])
         return replace(dataset, targets=index[dataset.targets], labels=names)
-    numbered = list(dataset.labels) == [str(position) for position in range(len(dataset.labels))]
-    if len(dataset.labels) == len(names) or (numbered and len(dataset.labels) < len(names)):
+    is_numbered = list(dataset.labels) == [str(position) for position in range(len(dataset.labels))]
+    if len(dataset.labels) == len(names) or (is_numbered and len(dataset.labels) < len(names)):
         return replace(dataset, labels=names)
     unknown = next(label for label in dataset.labels if label not in names)
     raise ConfigError(

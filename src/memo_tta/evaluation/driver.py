@@ -16,7 +16,7 @@ from memo_tta.data.corruptions.frost import frost_source
 from memo_tta.errors import ConfigError, MemoError
 from memo_tta.evaluation.job import EvaluationJob
 from memo_tta.evaluation.records import FailedRecord, Record, SkippedPoint
-from memo_tta.evaluation.store import RecordStore, RunRow, differences, open_for_writing
+from memo_tta.evaluation.store import RecordStore, RunRow, open_for_writing
 from memo_tta.evaluation.worker import WorkerContext, WorkUnit, keep_context, run_unit
 from memo_tta.methods import METHODS
 from memo_tta.workers import MAX_TRIES, Engine, FailedItem, Work, available_cores
@@ -24,9 +24,9 @@ from memo_tta.workers.environment import environment
 
 SMALL_IMAGE = 64  # pixels a side
 GIB_PER_WORKER = 8  # for larger images: all views at once, with the activations that backward needs
-MAX_FAILURES_IN_A_ROW = 10  # more than this many are not the fault of single points
+MAX_FAILURES_IN_A_ROW = 10  # this many are not the fault of single points
 
-# Called with the records so far, the records in all, and (wrong, all) predictions of each method.
+# Called with the number of records so far, their final number, and (wrong, all) predictions of each method.
 OnRecords = Callable[[int, int, dict[str, tuple[int, int]]], None]
 
 
@@ -45,57 +45,57 @@ def evaluate(
         progress = RunProgress(context, store, on_records)
         if not known:
             store.save_metadata({"job": job.as_dict(), "total": progress.total, **_describe_run(context)})
-        sent, paths = job.with_absolute_paths()
+        worker_job, paths = job.with_absolute_paths()
         engine.check_nodes(partial(environment, paths, {"frost": frost_source}))
-        keep_context(sent, context)
-        classifier = engine.share(f"{job.model} {context.fingerprint()}", context.classifier)
-        function = partial(run_unit, sent, classifier, engine.device)
+        keep_context(worker_job, context)
+        fetch_classifier = engine.share(f"{job.model} {context.fingerprint()}", context.classifier)
+        function = partial(run_unit, worker_job, fetch_classifier, engine.device)
         work = Work(function, context.split, context.is_long, memory_per_worker(context))
         with closing(engine.results(work, _missing_units(context, store))) as results:
             for result in results:
-                rows = progress.failed(result) if isinstance(result, FailedItem) else result
+                rows = progress.count_failure(result) if isinstance(result, FailedItem) else result
                 store.add(rows)
                 progress.count(rows)
-        progress.close()
+        progress.raise_if_all_failed()
         return store.failed_records()
 
 
 class RunProgress:
-    """Counts records and errors, and ends a run in which every point fails."""
+    """Count records and errors, and end a run in which every point fails."""
 
     def __init__(self, context: WorkerContext, store: RecordStore, on_records: OnRecords):
         self.context, self.on_records = context, on_records
         self.total = sum(len(unit.positions) * len(unit.methods) for unit in context.units())
         self.errors = store.errors()
-        self.done = sum(answers for _, answers in self.errors.values())
-        self.failures, self.reason = 0, ""  # failures since the last success, and the last reason
+        self.done = sum(predictions for _, predictions in self.errors.values())
+        self.failures, self.reason = 0, ""  # failed units since the last record, and the last reason
         self.count(store.skipped())
 
     def count(self, rows: Sequence[RunRow]) -> None:
         """Add rows to the counts and report them."""
         for row in rows:
             if isinstance(row, Record):
-                wrong, answers = self.errors.get(row.method, (0, 0))
-                self.errors[row.method] = (wrong + (not row.right), answers + 1)
+                wrong, predictions = self.errors.get(row.method, (0, 0))
+                self.errors[row.method] = (wrong + (not row.right), predictions + 1)
                 self.failures = 0
             self.done += len(self.context.job.methods) if isinstance(row, SkippedPoint) else 1
         self.on_records(min(self.done, self.total), self.total, self.errors)
 
-    def failed(self, item: FailedItem[WorkUnit]) -> list[FailedRecord]:
+    def count_failure(self, item: FailedItem[WorkUnit]) -> list[FailedRecord]:
         """Return the rows of a failed unit; raise after too many failures in a row."""
         error = item.error
         self.reason = str(error) if isinstance(error, MemoError) else f"{type(error).__name__}: {error}"
         self.failures += 1
         if self.failures == MAX_FAILURES_IN_A_ROW:
-            raise self._hopeless() from error
+            raise self._all_failed() from error
         return self.context.failed_records(item.item, f"failed {MAX_TRIES} times: {self.reason}")
 
-    def close(self) -> None:
-        """Raise if nothing succeeded."""
+    def raise_if_all_failed(self) -> None:
+        """Raise if units failed and the run has no record."""
         if self.failures and not self.errors:
-            raise self._hopeless()
+            raise self._all_failed()
 
-    def _hopeless(self) -> MemoError:
+    def _all_failed(self) -> MemoError:
         return MemoError(
             f"{self.context.job.model}: every prediction fails; the last error was: {self.reason}"
         )
@@ -110,12 +110,18 @@ def _missing_units(context: WorkerContext, store: RecordStore) -> Iterator[WorkU
 
 
 def _check_same(what: str, known: Mapping[str, Any], wanted: Mapping[str, Any], out: Path) -> None:
-    if differ := list(differences(known, wanted)):
-        raise ConfigError(f"{out}: is a run of another {what} ({'; '.join(differ)}): use another --out")
+    """Raise if a wanted value differs from the one that the run in `out` was started with."""
+    changes = [
+        f"{key} was {known[key]!r}, now {value!r}"
+        for key, value in wanted.items()
+        if key in known and known[key] != value
+    ]
+    if changes:
+        raise ConfigError(f"{out}: is a run of another {what} ({'; '.join(changes)}): use another --out")
 
 
 def _describe_run(context: WorkerContext) -> dict[str, Any]:
-    """Return the facts that a report shows beside the figures."""
+    """Return the facts about the run that a report shows beside its results."""
     return {
         "labels": {dataset.name: list(dataset.labels) for _, dataset in context.parts},
         "metric": context.parts[0][1].metric,

@@ -3,7 +3,7 @@
 import fcntl
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, fields
 from pathlib import Path
@@ -60,7 +60,7 @@ class RecordStore:
                 self._connection.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", values)
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self) -> Generator[None]:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -88,8 +88,9 @@ class RecordStore:
         """Yield the records in the order of the data, method by method."""
         query = "SELECT * FROM records ORDER BY dataset, corruption, severity, method, position"
         for row in self._connection.execute(query):
-            values = dict(zip(COLUMNS, row, strict=True))
-            yield Record(**{**values, "adapted": bool(values["adapted"])})
+            values: dict[str, Any] = dict(zip(COLUMNS, row, strict=True))
+            values["adapted"] = bool(values["adapted"])  # SQLite stores an integer
+            yield Record(**values)
 
     def skipped(self) -> list[SkippedPoint]:
         return [SkippedPoint(*row) for row in self._connection.execute("SELECT * FROM skipped")]
@@ -115,22 +116,20 @@ class RecordStore:
 
 
 @contextmanager
-def open_for_writing(folder: Path) -> Iterator[RecordStore]:
+def open_for_writing(folder: Path) -> Generator[RecordStore]:
     """Open the store of a run, creating it if needed, for one writer at a time."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigError(
-                f"{folder}: another process is open_for_writing to this run: wait for it"
-            ) from None
+            raise ConfigError(f"{folder}: another process is writing to this run: wait for it") from None
         with _opened(folder / FILE) as store:
             yield store
 
 
 @contextmanager
-def open_for_reading(folder: Path) -> Iterator[RecordStore]:
+def open_for_reading(folder: Path) -> Generator[RecordStore]:
     """Open the store of an existing run."""
     path = folder / FILE
     if not path.is_file():
@@ -142,7 +141,7 @@ def open_for_reading(folder: Path) -> Iterator[RecordStore]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[RecordStore]:
+def _opened(path: Path) -> Generator[RecordStore]:
     try:
         store = RecordStore(path)
         try:
@@ -156,10 +155,3 @@ def _opened(path: Path) -> Iterator[RecordStore]:
                 "a new --out starts over"
             ) from None
         raise DataError(f"{path}: cannot be written or read ({error})") from None
-
-
-def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterable[str]:
-    """Describe every value that differs from the stored one."""
-    for key in wanted:
-        if key in found and found[key] != wanted[key]:
-            yield f"{key} was {found[key]!r}, now {wanted[key]!r}"

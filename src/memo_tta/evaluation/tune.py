@@ -1,7 +1,7 @@
 """The paper's hyperparameter search (appendix A), one stage after another, on validation corruptions only."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -19,13 +19,19 @@ from memo_tta.models.batch_norm import statistics_layers
 from memo_tta.workers import Engine
 
 DECADES = (1e-3, 1e-4, 1e-5, 1e-6)
-AROUND_BEST = (5, 2.5, 0.5)
+AROUND_BEST = (5, 2.5, 0.5)  # factors of the best learning rate
 PRIORS = (8, 16, 32)
 TRANSFORMER_PRIORS = (1, 2, 4, 8, 16, 32, None)
-UPDATES = ({"optimizer": "sgd"}, {"optimizer": "adamw"}, {"optimizer": "adamw", "weight_decay": 0.1})
 
 TrialOptions = Mapping[str, Any]
 Stage = Callable[[TrialOptions], list[dict[str, Any]]]  # from the best options so far to changes to try
+
+DEFAULT_UPDATE: Sequence[TrialOptions] = ({},)
+TRANSFORMER_UPDATES: Sequence[TrialOptions] = (
+    {"optimizer": "sgd"},
+    {"optimizer": "adamw"},
+    {"optimizer": "adamw", "weight_decay": 0.1},
+)
 
 
 @dataclass(frozen=True)
@@ -48,19 +54,21 @@ class Trial:
 
 def stages(module: nn.Module) -> list[Stage]:
     """Return the stages of the search; transformers also vary the optimizer and the weight decay."""
-    transformer = any(isinstance(layer, nn.LayerNorm) for layer in module.modules())
-    updates, priors = (UPDATES, TRANSFORMER_PRIORS) if transformer else (({},), PRIORS)
-    found: list[Stage] = [
+    is_transformer = any(isinstance(layer, nn.LayerNorm) for layer in module.modules())
+    updates, priors = (
+        (TRANSFORMER_UPDATES, TRANSFORMER_PRIORS) if is_transformer else (DEFAULT_UPDATE, PRIORS)
+    )
+    search: list[Stage] = [
         lambda _: [{**update, "lr": lr} for update, lr in product(updates, DECADES)],
         lambda best: [{"lr": float(f"{best['lr'] * factor:.3g}")} for factor in AROUND_BEST],
         lambda _: [{"steps": 2}],
         lambda _: [{"threshold": 0.5}],
     ]
     if statistics_layers(module):
-        found.append(
+        search.append(
             lambda best: [{"prior_strength": n} for n in priors if n != best.get("prior_strength", 16)]
         )
-    return found
+    return search
 
 
 def trial_count(module: nn.Module) -> int:
@@ -118,10 +126,10 @@ def as_toml(trials: list[Trial], command: str) -> str:
     low, high = best.interval
     lines = [
         f"# Made by: {command}",
-        f"# Error {best.error:.2%} on {best.points} validation points, 95 % interval {low:.2%}..{high:.2%}.",
+        f"# Error {best.error:.2%} on {best.points} validation images, 95 % interval {low:.2%}..{high:.2%}.",
         "",
         "[memo]",
-        *(f"{key} = {_value(value)}" for key, value in best.options.items()),
+        *(f"{key} = {_toml_value(value)}" for key, value in best.options.items()),
         "",
         "# All trials:",
         *(f"# {t.error:7.2%}  {t.method:6}  {json.dumps(dict(t.options))[1:-1]}" for t in trials),
@@ -129,5 +137,5 @@ def as_toml(trials: list[Trial], command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _value(value: Any) -> str:
+def _toml_value(value: Any) -> str:
     return '"none"' if value is None else json.dumps(value)

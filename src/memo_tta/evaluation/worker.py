@@ -1,4 +1,4 @@
-"""What a worker process holds for a job: the model, the data, the methods, and the units it computes."""
+"""The worker's side of an evaluation: the job cut into units, and the model, data and methods to run them."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -19,8 +19,8 @@ from memo_tta.models.classifier import Classifier
 from memo_tta.models.fingerprint import fingerprint
 from memo_tta.models.zoo import load
 
-UNIT_POINTS = 8  # points of a unit whose methods adapt
-SOURCE_UNIT_POINTS = 256  # points of a unit that only runs the source model
+UNIT_POINTS = 8  # per unit, for methods that take one point
+SOURCE_UNIT_POINTS = 256  # per unit that only runs the source model
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class WorkerContext:
     def units(self) -> Iterator[WorkUnit]:
         """Cut the job into units.
 
-        Methods that take one point share a unit; a method of batches has one batch a unit; an online method
-        has a whole part, because its state lives on from batch to batch.
+        Methods that take one point share units; a method that takes batches gets one batch per unit; an
+        online method gets a whole part, because its state carries over from batch to batch.
         """
         for index, (_, dataset) in enumerate(self.parts):
             methods = {name: self._method(index, name) for name in self.job.methods}
@@ -84,7 +84,7 @@ class WorkerContext:
         return list(run(dataset, methods, unit.positions, self.job.skip_bad))
 
     def failed_records(self, unit: WorkUnit, reason: str) -> list[FailedRecord]:
-        """Return the rows that stand for the records a failed unit does not have."""
+        """Return one row for each record that a failed unit should have given."""
         dataset = self.parts[unit.part][1]
         part = (dataset.name, dataset.corruption, dataset.severity)
         return [
@@ -105,7 +105,7 @@ def _cut(part: int, methods: tuple[str, ...], positions: range, size: int) -> It
 
 FetchClassifier = Callable[[], Classifier]
 
-_CONTEXT: dict[str, WorkerContext] = {}  # the present job's, by its key
+_CONTEXT: dict[str, WorkerContext] = {}  # of the latest job only, by its key
 
 
 def run_unit(

@@ -1,4 +1,4 @@
-"""Work spread over workers: a worker that dies is replaced, and what it had in hand is done again."""
+"""Run work in parallel on processes or a cluster; workers that die are replaced and their tasks retried."""
 
 from memo_tta.workers.engine import MAX_TRIES, Engine, FailedItem, Work, WorkerDied
 from memo_tta.workers.processes import Processes, available_cores, ordered_map

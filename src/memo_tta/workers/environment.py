@@ -1,4 +1,4 @@
-"""Facts about a machine that decide results besides the job: data on disk and installed versions."""
+"""Facts about a machine that change results: its data on disk and its installed versions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
@@ -12,7 +12,7 @@ PACKAGES = ("torch", "numpy")
 def environment(
     paths: Sequence[Path], facts: Mapping[str, Callable[[], str]] | None = None
 ) -> dict[str, str]:
-    """Describe what lies at these paths on this machine, the installed versions, and each further fact."""
+    """Describe what is at these paths on this machine, the installed versions, and each further fact."""
     return {
         **{str(path): _describe(path) for path in paths},
         "memo-tta": __version__,
@@ -24,6 +24,6 @@ def environment(
 def _describe(path: Path) -> str:
     if path.is_file():
         return f"a file of {path.stat().st_size} bytes"
-    if path.is_dir():  # an empty one is a mount point with nothing mounted
+    if path.is_dir():  # an empty one may be a mount point with nothing mounted
         return "a folder" if any(path.iterdir()) else "an empty folder"
     return "missing"

@@ -1,4 +1,4 @@
-"""Workers that are processes of this machine, or this process itself."""
+"""Workers that are processes of this machine, or the calling process itself."""
 
 import multiprocessing
 import os
@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor
-from concurrent.futures import wait as wait_for
+from concurrent.futures import wait as wait_for_futures
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import cache, partial
@@ -17,61 +17,64 @@ from memo_tta.workers.engine import Engine, FailedItem, Item, Result, Work, Work
 from memo_tta.workers.malloc import keep_freed_memory
 
 
-class Process:
-    """A pool of one: if it breaks, no other work is lost with it."""
+class WorkerProcess:
+    """An executor with a single process, so that the tasks of other workers survive its death."""
 
     def __init__(self, threads: int):
-        # Forking a process that has threads, as torch and OpenMP have, can deadlock the child.
+        # Forking a process that has threads, as torch and OpenMP do, can deadlock the child.
         context = multiprocessing.get_context("spawn")
-        self.pool = ProcessPoolExecutor(1, context, _begin, (threads,))
-        self.pid = self.pool.submit(os.getpid)
+        self.executor = ProcessPoolExecutor(1, context, _initialize_worker, (threads,))
+        self.pid = self.executor.submit(os.getpid)
 
 
-class Processes(Engine[Process, "Future[Any]"]):
-    """As many as there are cores, and as memory allows, unless told otherwise; one is this process."""
+class Processes(Engine[WorkerProcess, "Future[Any]"]):
+    """Processes of this machine; by default one per core, as far as memory allows.
 
-    def capacity(self, gib: float) -> int:
-        return cap_by_memory(available_cores(), _memory_gib(), gib)
+    A single worker is the calling process itself.
+    """
 
-    def start_worker(self) -> tuple[Process, "Future[Any]"]:
-        worker = Process(threads=max(1, available_cores() // self.size))
+    def capacity(self, memory_gib: float) -> int:
+        return cap_by_memory(available_cores(), _physical_memory_gib(), memory_gib)
+
+    def start_worker(self) -> tuple[WorkerProcess, "Future[Any]"]:
+        worker = WorkerProcess(threads=max(1, available_cores() // self.pool_size))
         return worker, worker.pid
 
-    def submit(self, worker: Process, function: Callable[[Item], Any], item: Item) -> "Future[Any]":
+    def submit(self, worker: WorkerProcess, function: Callable[[Item], Any], item: Item) -> "Future[Any]":
         try:
-            return worker.pool.submit(function, item)
-        except BrokenProcessPool as error:  # it died while it had nothing to do
-            lost: Future[Any] = Future()
-            lost.set_exception(error)
-            return lost
+            return worker.executor.submit(function, item)
+        except BrokenProcessPool as error:  # the process died while it was idle
+            failed: Future[Any] = Future()
+            failed.set_exception(error)
+            return failed
 
-    def wait(self, handles: Sequence["Future[Any]"], seconds: float) -> Sequence["Future[Any]"]:
-        return list(wait_for(handles, seconds, FIRST_COMPLETED).done)
+    def wait(self, handles: Sequence["Future[Any]"], timeout: float) -> Sequence["Future[Any]"]:
+        return list(wait_for_futures(handles, timeout, FIRST_COMPLETED).done)
 
     def result(self, handle: "Future[Any]") -> Any:
         try:
             return handle.result()
         except BrokenProcessPool:
-            raise WorkerDied("its process ended: is there enough memory?") from None
+            raise WorkerDied("the worker process died: is there enough memory?") from None
 
-    def stop_worker(self, worker: Process, busy: bool) -> None:
-        if busy:
+    def stop_worker(self, worker: WorkerProcess, is_busy: bool) -> None:
+        if is_busy:
             with suppress(ProcessLookupError):
                 os.kill(worker.pid.result(), signal.SIGKILL)
-        # Without waiting, the end of Python may come upon a pipe that the pool is just closing.
-        worker.pool.shutdown(wait=True, cancel_futures=True)
+        # Without waiting, the interpreter may exit while the executor's thread is closing its pipe.
+        worker.executor.shutdown(wait=True, cancel_futures=True)
 
     def _run(
-        self, work: Work[Item, Result], items: Iterable[Item], held: Sized
-    ) -> Generator[tuple[int, Result | FailedItem[Item]], None, None]:
-        self._fix_size(work.gib)
-        return (InProcess() if self.size == 1 else super())._run(work, items, held)
+        self, work: Work[Item, Result], items: Iterable[Item], buffer: Sized
+    ) -> Generator[tuple[int, Result | FailedItem[Item]]]:
+        self._set_pool_size(work.memory_gib)
+        return (InProcess() if self.pool_size == 1 else super())._run(work, items, buffer)
 
 
 class InProcess(Engine[None, Callable[[], Any]]):
-    """One worker, this process: a handle is the work itself."""
+    """A single worker, which is the calling process: a handle is a call that `result` makes."""
 
-    def capacity(self, gib: float) -> int:
+    def capacity(self, memory_gib: float) -> int:
         return 1
 
     def start_worker(self) -> tuple[None, Callable[[], Any]]:
@@ -80,50 +83,48 @@ class InProcess(Engine[None, Callable[[], Any]]):
     def submit(self, worker: None, function: Callable[[Item], Any], item: Item) -> Callable[[], Any]:
         return partial(function, item)
 
-    def wait(self, handles: Sequence[Callable[[], Any]], seconds: float) -> Sequence[Callable[[], Any]]:
+    def wait(self, handles: Sequence[Callable[[], Any]], timeout: float) -> Sequence[Callable[[], Any]]:
         return handles
 
     def result(self, handle: Callable[[], Any]) -> Any:
         return handle()
 
-    def stop_worker(self, worker: None, busy: bool) -> None:
+    def stop_worker(self, worker: None, is_busy: bool) -> None:
         return
 
 
-def ordered_map(
-    function: Callable[[Item], Result], items: Iterable[Item], workers: int
-) -> Generator[Result, None, None]:
-    """function(item) of each item, in order, by workers that end with it."""
+def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Generator[Result]:
+    """Yield function(item) of each item in order, computed by a pool of processes of its own."""
     with Processes(workers) as engine:
         yield from engine.ordered_results(function, items)
 
 
 def available_cores() -> int:
-    """As many as this process may use cores."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def cap_by_memory(workers: int, memory_gib: float, gib: float) -> int:
-    """So many, or as many as have `gib` each, but not none."""
-    return workers if gib == 0 else max(1, min(workers, int(memory_gib / gib)))
+def cap_by_memory(workers: int, available_gib: float, gib_per_worker: float) -> int:
+    """Reduce the number of workers to what memory allows, but to no less than one."""
+    return workers if gib_per_worker == 0 else max(1, min(workers, int(available_gib / gib_per_worker)))
 
 
 @cache
-def _memory_gib() -> float:
+def _physical_memory_gib() -> float:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
 
 
-def _begin(threads: int) -> None:
-    """In a new worker, before anything that has threads is imported."""
+def _initialize_worker(threads: int) -> None:
+    """Set up a new worker process, before anything that starts threads is imported."""
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = str(threads)
     keep_freed_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
-    warnings.simplefilter("ignore")  # what is said once is said by the parent
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    warnings.simplefilter("ignore")  # the parent has already shown them
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
-def _end_with_parent() -> None:
-    """A killed parent cannot end its workers, so they watch it."""
+def _exit_with_parent() -> None:
+    """Exit when the parent does: a parent that is killed cannot stop its workers."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,9 +1,12 @@
-"""Workers that are actors of a Ray cluster. Nothing here imports torch: a worker first sets its threads."""
+"""Workers that are actors of a Ray cluster.
+
+Importing this module does not import torch, because an actor sets its number of threads first.
+"""
 
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
@@ -16,14 +19,14 @@ from memo_tta.workers.engine import Item, Result
 from memo_tta.workers.malloc import keep_freed_memory
 from memo_tta.workers.processes import cap_by_memory
 
-LOCAL = "local"  # Ray's word for a cluster of one's own, on this machine
-OBJECT_STORE = 512 * 2**20  # bytes of shared memory there
+LOCAL = "local"  # the address with which Ray starts a cluster on this machine
+LOCAL_OBJECT_STORE = 512 * 2**20  # bytes of shared memory
 STDERR = 2
-REACH = 10  # seconds that a cluster has to take a call
-ANSWER = 120  # seconds that a node has to say what it sees
-# Read when Ray is imported: no usage statistics, no forecast of its next version's ways, no lines about dead
-# workers and nodes between the user's own.
-ENVIRONMENT = {
+CONNECT_TIMEOUT = 10  # seconds
+PROBE_TIMEOUT = 120  # seconds
+# Ray reads these when it is imported: no usage statistics, no warning about a future default, and no log
+# lines about dead workers and nodes in the user's terminal.
+RAY_VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": "^",
@@ -32,30 +35,32 @@ ENVIRONMENT = {
 
 
 class Actor:
-    """A worker's process, on any node."""
+    """A worker's process on some node of the cluster."""
 
-    def __init__(self, environment: dict[str, str]):
-        os.environ.update(environment)
+    def __init__(self, variables: dict[str, str]):
+        os.environ.update(variables)
         keep_freed_memory()
 
     def start(self) -> None:
-        """Answers when it can work."""
+        """Return as soon as the actor runs."""
 
-    def work(self, function: Callable[[Item], Result], item: Item) -> Result:
+    def run(self, function: Callable[[Item], Result], item: Item) -> Result:
+        """Return function(item); a MemoError names the node."""
         try:
             return function(item)
         except MemoError as error:
-            raise type(error)(
-                f"{error} (on node {import_module('ray').util.get_node_ip_address()})"
-            ) from None
+            node = _import_ray().util.get_node_ip_address()
+            raise type(error)(f"{error} (on node {node})") from None
 
 
-class Ray(Engine[Any, Any]):
-    """A pool of actors, each with a share of its node's cores and GPUs.
+class Ray(Engine[Any, Any]):  # Ray has no type stubs: actors and object references are Any
+    """A pool of actors, each with its share of a node's cores and GPUs.
 
-    Ray's own restarts are off: an actor that is to be restarted on a cluster without room for it would keep
-    its units, and which of them killed it, only the order in which they were handed out tells.
+    Ray's own restarts are off: an actor that waits to be restarted on a full cluster would hold on to its
+    tasks, and only the order of submission tells which of them killed it.
     """
+
+    ray: Any  # the module, imported when the `with` block begins
 
     def __init__(
         self, workers: int | None = None, address: str | None = None, num_cpus: int = 1, num_gpus: float = 0
@@ -65,70 +70,72 @@ class Ray(Engine[Any, Any]):
         self.num_cpus, self.num_gpus = num_cpus, num_gpus
         self.device = "cuda" if num_gpus else "cpu"
         self._shared: dict[str, Any] = {}
-        self._connected = False
+        self._is_own_connection = False
 
     def __enter__(self) -> Self:
-        os.environ.update({key: os.environ.get(key, value) for key, value in ENVIRONMENT.items()})
-        self.ray = _ray()
+        os.environ.update({key: os.environ.get(key, value) for key, value in RAY_VARIABLES.items()})
+        self.ray = _import_ray()
         if not self.ray.is_initialized():
             self._connect()
         return self
 
     def _connect(self) -> None:
-        own = {
+        local_options = {
             "num_cpus": self.num_cpus * self.workers if self.workers else available_cores(),
-            "object_store_memory": OBJECT_STORE,
+            "object_store_memory": LOCAL_OBJECT_STORE,
             "include_dashboard": False,
         }
         try:
-            _reach(self.address)
-            with _quiet():
+            _check_reachable(self.address)
+            with _silent_stderr():
                 self.ray.init(
                     self.address,
                     log_to_driver=False,
                     logging_level=logging.ERROR,
-                    **(own if self.address == LOCAL else {}),
+                    **(local_options if self.address == LOCAL else {}),
                 )
-        except Exception as error:  # of many kinds: nobody there, another version, a wrong token
-            what = "cannot be started here" if self.address == LOCAL else f"does not answer at {self.address}"
-            raise ConfigError(f"ray: {what} ({_why_unconnected(error)})") from None
-        self._connected = True
+        except Exception as error:  # of many types: nothing listens there, another version, a wrong token
+            action = "start on this machine" if self.address == LOCAL else f"connect to {self.address}"
+            raise ConfigError(f"ray: cannot {action} ({_connection_problem(error)})") from None
+        self._is_own_connection = True
 
     def __exit__(self, *error: object) -> None:
         try:
             super().__exit__(*error)
         finally:
-            if self._connected:
+            if self._is_own_connection:
                 self.ray.shutdown()
 
-    def capacity(self, gib: float) -> int:
-        room = sum(self._capacity_of(node, gib) for node in self._nodes())
-        if not room:
+    def capacity(self, memory_gib: float) -> int:
+        total = sum(self._node_capacity(node, memory_gib) for node in self._alive_nodes())
+        if not total:
             wanted = f"{self.num_cpus} CPUs" + (f" and {self.num_gpus:g} GPUs" if self.num_gpus else "")
             raise ConfigError(
-                f"no node of the cluster has {wanted}: ask for less, or, of one that grows, --workers"
+                f"no node of the cluster has {wanted}: lower --num-cpus or --num-gpus, "
+                "or set --workers if the cluster adds nodes on demand"
             )
-        return room
+        return total
 
-    def _capacity_of(self, node: dict[str, Any], gib: float) -> int:
-        """How many workers fit on a node."""
-        has = node["Resources"]
-        fit = int(has.get("CPU", 0) / self.num_cpus)
+    def _node_capacity(self, node: dict[str, Any], memory_gib: float) -> int:
+        """Return how many workers fit on a node."""
+        resources = node["Resources"]
+        count = int(resources.get("CPU", 0) / self.num_cpus)
         if self.num_gpus:
-            fit = min(fit, int(has.get("GPU", 0) / self.num_gpus))
-        return fit and cap_by_memory(fit, has.get("memory", 0) / 2**30, gib)
+            count = min(count, int(resources.get("GPU", 0) / self.num_gpus))
+        return cap_by_memory(count, resources.get("memory", 0) / 2**30, memory_gib) if count else 0
 
-    def _nodes(self) -> list[dict[str, Any]]:
+    def _alive_nodes(self) -> list[dict[str, Any]]:
         return [node for node in self.ray.nodes() if node["Alive"]]
 
     def start_worker(self) -> tuple[Any, Any]:
-        actor = self.ray.remote(Actor).options(
+        actor_class = self.ray.remote(Actor).options(
             num_cpus=self.num_cpus, num_gpus=self.num_gpus, max_restarts=0, scheduling_strategy="SPREAD"
         )
-        worker = actor.remote(self._environment())
-        return worker, worker.start.remote()
+        actor = actor_class.remote(self._worker_variables())
+        return actor, actor.start.remote()
 
-    def _environment(self) -> dict[str, str]:
+    def _worker_variables(self) -> dict[str, str]:
+        """Return the environment variables that a worker sets."""
         threads = str(self.num_cpus)
         return {
             "MEMO_DATA": str(data_folder().absolute()),
@@ -137,104 +144,111 @@ class Ray(Engine[Any, Any]):
         }
 
     def submit(self, worker: Any, function: Callable[[Item], Any], item: Item) -> Any:
-        return worker.work.remote(function, item)
+        return worker.run.remote(function, item)
 
-    def wait(self, handles: Sequence[Any], seconds: float) -> Sequence[Any]:
-        done, rest = self.ray.wait(list(handles), timeout=seconds)
-        return done + (self.ray.wait(rest, num_returns=len(rest), timeout=0)[0] if rest and done else [])
+    def wait(self, handles: Sequence[Any], timeout: float) -> Sequence[Any]:
+        done, rest = self.ray.wait(list(handles), timeout=timeout)
+        if done and rest:  # ray.wait returns a single one, even if more are done
+            done += self.ray.wait(rest, num_returns=len(rest), timeout=0)[0]
+        return done
 
     def result(self, handle: Any) -> Any:
-        errors = self.ray.exceptions
+        exceptions = self.ray.exceptions
         try:
             return self.ray.get(handle)
-        except errors.RayTaskError as error:
+        except exceptions.RayTaskError as error:
             raise error.cause from None
-        except errors.RayError as error:
-            raise WorkerDied(_line(error)) from None
+        except exceptions.RayError as error:
+            raise WorkerDied(_first_line(error)) from None
 
-    def stop_worker(self, worker: Any, busy: bool) -> None:
+    def stop_worker(self, worker: Any, is_busy: bool) -> None:
         self.ray.kill(worker)
 
     def share(self, key: str, value: Result) -> Callable[[], Result]:
-        """Into the object store, once; a node fetches it once, whatever the number of its workers."""
+        """Put the value into the object store, from which each node fetches it once for all its workers."""
         if key not in self._shared:
             try:
                 self._shared[key] = self.ray.put(value)
             except TypeError as error:
-                raise ConfigError(f"{key}: cannot be sent to other processes ({_line(error)})") from None
+                raise ConfigError(
+                    f"{key}: cannot be sent to other processes ({_first_line(error)})"
+                ) from None
         return partial(self.ray.get, self._shared[key])
 
     def check_nodes(self, probe: Callable[[], dict[str, str]]) -> None:
-        errors, here, complaints = self.ray.exceptions, probe(), list[str]()
-        for node, answer in self._ask_nodes(probe):
+        exceptions, expected, problems = self.ray.exceptions, probe(), list[str]()
+        for node, answer in self._probe_nodes(probe):
             name = f"{node['NodeManagerAddress']} ({node['NodeManagerHostname']})"
             try:
-                there = self.ray.get(answer, timeout=ANSWER)
-            except (errors.TaskUnschedulableError, errors.NodeDiedError):
+                found = self.ray.get(answer, timeout=PROBE_TIMEOUT)
+            except (exceptions.TaskUnschedulableError, exceptions.NodeDiedError):
                 continue  # it has just left the cluster
-            except errors.RayError as error:
-                complaints.append(f"node {name}: {_line(getattr(error, 'cause', error))}")
+            except exceptions.RayError as error:
+                problems.append(f"node {name}: {_first_line(getattr(error, 'cause', error))}")
             else:
-                differ = (key for key in here if there[key] != here[key])
-                complaints += [f"node {name}: {key} is {there[key]}, here {here[key]}" for key in differ]
-        if complaints:
-            raise DataError(f"{'; '.join(complaints)}: every node must see the same data at the same path")
-
-    def _ask_nodes(self, probe: Callable[[], dict[str, str]]) -> list[tuple[dict[str, Any], Any]]:
-        """The nodes that have room for a worker, and what each will answer."""
-        look = self.ray.remote(_look)
-        pinned = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
-        return [
-            (
-                node,
-                look.options(num_cpus=0, scheduling_strategy=pinned(node["NodeID"], soft=False)).remote(
-                    self._environment(), probe
-                ),
+                problems += [
+                    f"node {name}: {key} is {found[key]}, here it is {value}"
+                    for key, value in expected.items()
+                    if found[key] != value
+                ]
+        if problems:
+            raise DataError(
+                f"{'; '.join(problems)}: every node must have the same versions and the same data at the "
+                "same path"
             )
-            for node in self._nodes()
-            if self._capacity_of(node, 0)
-        ]
+
+    def _probe_nodes(self, probe: Callable[[], dict[str, str]]) -> list[tuple[dict[str, Any], Any]]:
+        """Start the probe on every node that can run a worker; return each node with its pending answer."""
+        remote_probe = self.ray.remote(_run_probe)
+        strategies = import_module("ray.util.scheduling_strategies")
+        answers = list[tuple[dict[str, Any], Any]]()
+        for node in self._alive_nodes():
+            if self._node_capacity(node, 0):
+                pinned = strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+                pinned_probe = remote_probe.options(num_cpus=0, scheduling_strategy=pinned)
+                answers.append((node, pinned_probe.remote(self._worker_variables(), probe)))
+        return answers
 
 
-def _reach(address: str) -> None:
-    """Raise if nobody listens at HOST:PORT: Ray itself would try for minutes."""
+def _check_reachable(address: str) -> None:
+    """Raise if nothing listens at HOST:PORT; Ray itself would retry for minutes."""
     host, colon, port = address.rpartition(":")
     if colon and port.isdecimal() and "://" not in host:
-        socket.create_connection((host, int(port)), REACH).close()
+        socket.create_connection((host, int(port)), CONNECT_TIMEOUT).close()
 
 
-def _why_unconnected(error: Exception) -> str:
+def _connection_problem(error: Exception) -> str:
     if "InvalidAuthToken" in str(error.__cause__):
-        return "its token is another: set RAY_AUTH_MODE=token and copy the head's ~/.ray/auth_token"
-    return _line(error)
+        return "wrong token: set RAY_AUTH_MODE=token and copy ~/.ray/auth_token from the head node"
+    return _first_line(error)
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Drops what Ray's C++ writes to stderr while it connects; its exception says it better."""
-    kept, nowhere = os.dup(STDERR), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, STDERR)
+def _silent_stderr() -> Generator[None]:
+    """Discard what Ray's C++ code writes to stderr; its exception explains the problem better."""
+    saved, devnull = os.dup(STDERR), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, STDERR)
     try:
         yield
     finally:
-        os.dup2(kept, STDERR)
-        os.close(kept)
-        os.close(nowhere)
+        os.dup2(saved, STDERR)
+        os.close(saved)
+        os.close(devnull)
 
 
-def _look(environment: dict[str, str], probe: Callable[[], dict[str, str]]) -> dict[str, str]:
-    """On a node: what the probe finds."""
-    os.environ.update(environment)
+def _run_probe(variables: dict[str, str], probe: Callable[[], dict[str, str]]) -> dict[str, str]:
+    """Return what the probe finds on the node that runs this."""
+    os.environ.update(variables)
     return probe()
 
 
-def _line(error: Exception) -> str:
-    """The first line of what may be many."""
+def _first_line(error: Exception) -> str:
+    """Return the first line of the error's message that is not blank, or else its type."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
 
 
-def _ray() -> Any:
+def _import_ray() -> Any:
     try:
         return import_module("ray")
     except ImportError:
