@@ -48,7 +48,7 @@ def test_every_method_can_be_asked_for(server, method):
     assert matches(response, predict_directly(image_file(), method)) and response["method"] == method
 
 
-def test_json_and_a_form_say_the_matches(server):
+def test_json_and_a_form_say_the_same(server):
     fields = {"n_views": 3, "seed": 7, "top_k": 2, "lr": 0.1}
     body = {"image": base64.b64encode(image_file()).decode(), **fields}
     by_json = server.send(request("/v1/predict", json.dumps(body).encode(), "application/json")).json
@@ -140,11 +140,8 @@ def test_the_document_has_every_refusal_and_its_examples_work(server):
         for status, response in operation["responses"].items()
         for name in response["content"]["application/json"].get("examples", {})
     }
-    impossible = {
-        "unauthorized",
-        "not_found",
-        "method_not_allowed",
-    }  # no token is set, and the path and method exist
+    # No token is set, and the path and its method exist.
+    impossible = {"unauthorized", "not_found", "method_not_allowed"}
     assert documented == {name: status for name, (status, _) in API_ERRORS.items() if name not in impossible}
     example = operation["requestBody"]["content"]["application/json"]["examples"]["grey"]["value"]
     reply = server.send(request("/v1/predict", json.dumps(example).encode(), "application/json"))

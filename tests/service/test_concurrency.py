@@ -78,6 +78,5 @@ def test_in_parallel_as_one_after_the_other(net):
         concurrent = responses(server, requests, CONCURRENCY)
         assert concurrent == sequential
         assert any(each["adapted"] and each["top"] != each["source"]["top"] for each in sequential)
-        assert (
-            fingerprints(server) == {fingerprint(classifier.module)} and server.handlers.pool.n_replaced == 0
-        )
+        assert fingerprints(server) == {fingerprint(classifier.module)}
+        assert server.handlers.pool.n_replaced == 0

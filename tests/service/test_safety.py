@@ -69,12 +69,13 @@ def test_a_slow_body_is_cut_off(small):
 
 def test_only_so_many_bodies_arrive_at_a_time(server, monkeypatch):
     monkeypatch.setattr(middleware, "MAX_UPLOADS", 1)
+
+    def is_busy() -> bool:
+        reply = server.predict(image_file())
+        return reply.status == 503 and reply.headers["retry-after"] == "1"
+
     with server.connect_and_send(predict_request(image_file())[:-40]):
-        wait_until(
-            lambda: (
-                (reply := server.predict(image_file())).status == 503 and reply.headers["retry-after"] == "1"
-            )
-        )
+        wait_until(is_busy)
     wait_until(lambda: server.predict(image_file()).status == 200)
 
 
