@@ -38,7 +38,7 @@ class LiveService:
         return asyncio.run(asyncio.wait_for(reply, TIMEOUT))
 
     def predict(self, image: bytes, **fields: object) -> Reply:
-        """Ask for a prediction of an image file."""
+        """Request a prediction of an image file and return the reply."""
         return self.send(predict_request(image, **fields))
 
     def connect_and_send(self, piece: bytes) -> socket.socket:

@@ -36,7 +36,8 @@ class DisplayedResult:
     def __init__(self, result: PredictionResult):
         self.after, self.before = result.prediction, result.prediction.source
         self.is_changed = self.after.index != self.before.index
-        self.has_used_views = self.after.status in (Status.ADAPTED, Status.AVERAGED)
+        # Otherwise the prediction is the source's.
+        self.is_method_applied = self.after.status in (Status.ADAPTED, Status.AVERAGED)
         self.is_past_deadline = self.after.status is Status.DEADLINE
         classes = _likeliest(self.before, self.after)
         self.sides = [
