@@ -103,13 +103,13 @@ def test_an_unknown_part_lists_the_choices(capsys):
 
 
 def test_the_load_test_measures_a_service_that_it_starts_and_ends(monkeypatch):
-    for name, value in (("ROUNDS", 1), ("BAD", 16), ("DEADLINE_MS", 60_000)):
+    for name, value in (("ROUNDS", 1), ("N_BAD", 16), ("DEADLINE_MS", 60_000)):
         monkeypatch.setattr(load, name, value)
     rows = {row.name: row for row in load.run(1.0)}
     assert rows["two bare processes / service with 2 replicas"].measured > 0
-    assert rows["neither an answer nor 503"].measured == 0
-    assert rows["bad requests that got no 4xx"].measured == 0
-    assert rows["replicas whose weights had to be replaced"].detail.endswith(": 200")
+    assert rows["responses other than 200 and 503"].measured == 0
+    assert rows["bad requests without a 4xx response"].measured == 0
+    assert rows["replicas replaced because their weights changed"].detail.endswith(": 200")
 
 
 def test_shares_of_the_commonest_label_are_those_counted_window_by_window():

@@ -1,4 +1,4 @@
-"""A page in Debian's Chromium; where there is no browser, its tests are skipped."""
+"""A page in Debian's Chromium; tests that use it are skipped where Chromium is not installed."""
 
 import shutil
 

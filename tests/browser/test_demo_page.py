@@ -1,4 +1,4 @@
-"""The demo's page as a person sees it, in Chromium; skipped where there is no browser."""
+"""The page that `memo demo` writes, in Chromium."""
 
 import pytest
 
@@ -8,14 +8,14 @@ from memo_tta.cli import main
 def test_the_page_shows_table_and_pictures(page, tmp_path):
     with pytest.raises(SystemExit):
         main(["demo", "--out", str(tmp_path), "--points", "4"])
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    requested: list[str] = []
+    page.on("request", lambda request: requested.append(request.url))
     page.goto((tmp_path / "index.html").as_uri())
     assert page.locator("tbody tr").count() == 4 * 3
     assert page.locator("tbody tr").nth(3).inner_text().split()[:2] == ["noise", "source"]
-    pictures = page.locator("figure img")
-    shown = pictures.evaluate_all("all => all.map(one => one.complete && one.naturalWidth > 0)")
+    images = page.locator("figure img")
+    shown = images.evaluate_all("all => all.map(one => one.complete && one.naturalWidth > 0)")
     assert shown and all(shown) and len(shown) == len(list(tmp_path.glob("views-*.png")))
-    assert all(url.startswith(("file:", "data:")) for url in asked)
+    assert all(url.startswith(("file:", "data:")) for url in requested)
     width = page.evaluate("document.documentElement.scrollWidth")
-    assert width <= page.viewport_size["width"], "nothing sticks out on the right"
+    assert width <= page.viewport_size["width"], "no horizontal scrolling"

@@ -1,4 +1,4 @@
-"""A run's page as a person sees it, in Chromium; skipped where there is no browser."""
+"""The page of a report, in Chromium."""
 
 from memo_tta.evaluation.driver import evaluate
 from memo_tta.evaluation.job import EvaluationJob
@@ -9,19 +9,19 @@ from tests.runs import random_records, write_run
 
 
 def show(page, runs, path):
-    """Opens the report; what it asks for, and whether all pictures appear."""
+    """Open the report and check that it loads nothing from elsewhere; return whether each image is shown."""
     path.write_text(run_page([open_run(run) for run in runs]), "utf-8")
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    requested: list[str] = []
+    page.on("request", lambda request: requested.append(request.url))
     page.goto(path.as_uri())
-    assert all(url.startswith(("file:", "data:")) for url in asked)
+    assert all(url.startswith(("file:", "data:")) for url in requested)
     shown = page.locator("figure img").evaluate_all(
         "all => all.map(one => one.complete && one.naturalWidth > 0)"
     )
     assert shown and all(shown)
     for width in (1280, 480):
         page.set_viewport_size({"width": width, "height": 900})
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing sticks out"
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, "no horizontal scrolling"
     return shown
 
 

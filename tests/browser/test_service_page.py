@@ -1,9 +1,9 @@
-"""The service's page as a person uses it, in Chromium against the real server."""
+"""The service's page in Chromium, against a running service."""
 
 import pytest
 
 from memo_tta.models.zoo import load
-from tests.service.live import build_served, live, png
+from tests.service.live import build_served_model, image_file, live_service
 
 POLICY = "Content Security Policy"
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 375, "height": 740}
@@ -11,44 +11,45 @@ WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 375, "height": 740}
 
 @pytest.fixture(scope="module")
 def service():
-    with live(build_served(load("resnet26"), max_body=2**20, options={"memo": {"n_views": 8}})) as running:
-        yield running
+    served_model = build_served_model(load("resnet26"), max_body=2**20, options={"memo": {"n_views": 8}})
+    with live_service(served_model) as service:
+        yield service
 
 
 @pytest.fixture
 def opened(page, service):
-    """The page, with the first preview shown; it may ask nobody else, nor break the policy."""
-    asked, complaints = [], []
-    page.on("request", lambda request: asked.append(request.url))
-    page.on("console", lambda message: complaints.append(message.text) if POLICY in message.text else None)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
+    """The page with its first preview; it must load nothing from elsewhere and follow its security policy."""
+    requested, errors = list[str](), list[str]()
+    page.on("request", lambda request: requested.append(request.url))
+    page.on("console", lambda message: errors.append(message.text) if POLICY in message.text else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
     page.set_default_timeout(60_000)
     page.goto(service.url)
     page.wait_for_selector("#preview img")
     yield page
-    assert all(url.startswith((service.url, "data:")) for url in asked)
-    assert not complaints
+    assert all(url.startswith((service.url, "data:")) for url in requested)
+    assert not errors
 
 
-def preview(page) -> str:
+def preview_source(page) -> str | None:
     return page.locator("#preview img").get_attribute("src")
 
 
-def change(page, action) -> None:
+def change_preview(page, action) -> None:
     """Do something that changes the preview, and wait until it has changed."""
-    before = preview(page)
+    before = preview_source(page)
     action()
     page.wait_for_function("before => document.querySelector('#preview img')?.src !== before", arg=before)
 
 
 def test_upload_corrupt_predict_and_see_both(opened, tmp_path):
     file = tmp_path / "photo.png"
-    file.write_bytes(png(5, 40))
-    change(opened, lambda: opened.set_input_files("#image", file))
+    file.write_bytes(image_file(5, 40))
+    change_preview(opened, lambda: opened.set_input_files("#image", file))
     assert opened.inner_text("#file-name") == "photo.png"
     assert opened.locator("input[name=sample]:checked").count() == 0
-    change(opened, lambda: opened.select_option("#corruption", "fog"))
-    change(opened, lambda: opened.fill("#severity", "5"))
+    change_preview(opened, lambda: opened.select_option("#corruption", "fog"))
+    change_preview(opened, lambda: opened.fill("#severity", "5"))
     assert opened.inner_text("output[for=severity]") == "5"
     opened.fill("#n_views", "12")
     opened.click("#predict")
@@ -60,7 +61,7 @@ def test_upload_corrupt_predict_and_see_both(opened, tmp_path):
     widths = opened.locator("[data-side=after] rect").evaluate_all(
         "all => all.map(one => one.getBoundingClientRect().width)"
     )
-    assert drawn and max(widths) > 20, "bars are drawn under the policy"
+    assert drawn and max(widths) > 20, "the security policy does not block the bars"
     tints = opened.locator(".views li span").evaluate_all(
         "all => all.map(one => getComputedStyle(one).backgroundColor)"
     )
@@ -69,9 +70,9 @@ def test_upload_corrupt_predict_and_see_both(opened, tmp_path):
 
 def test_a_chosen_image_takes_the_place_of_a_file(opened, tmp_path):
     file = tmp_path / "photo.png"
-    file.write_bytes(png(5, 40))
-    change(opened, lambda: opened.set_input_files("#image", file))
-    change(opened, lambda: opened.locator("input[name=sample]").nth(2).check())
+    file.write_bytes(image_file(5, 40))
+    change_preview(opened, lambda: opened.set_input_files("#image", file))
+    change_preview(opened, lambda: opened.locator("input[name=sample]").nth(2).check())
     assert opened.evaluate("document.getElementById('image').files.length") == 0
 
 
@@ -79,11 +80,11 @@ def test_an_oversized_file_shows_its_message(opened, tmp_path):
     file = tmp_path / "large.png"
     file.write_bytes(bytes(2**20 + 1))
     opened.set_input_files("#image", file)
-    opened.wait_for_selector("#preview .refusal")
-    assert "large.png has 1.0 MiB; at most 1 MiB are allowed" in opened.inner_text("#preview")
-    opened.evaluate("document.getElementById('form').dataset.maxBody = 2 ** 30")  # the server says it, too
+    opened.wait_for_selector("#preview .error")
+    assert "large.png has 1.0 MiB, more than the 1 MiB allowed" in opened.inner_text("#preview")
+    opened.evaluate("document.getElementById('form').dataset.maxBody = 2 ** 30")  # the server checks it, too
     opened.set_input_files("#image", file)
-    opened.wait_for_selector("#preview .refusal[data-error=too_large]")
+    opened.wait_for_selector("#preview .error[data-error=too_large]")
     assert "more than the 1 MiB" in opened.inner_text("#preview")
 
 
@@ -91,21 +92,21 @@ def test_what_is_no_image_shows_its_message(opened, tmp_path):
     file = tmp_path / "text.png"
     file.write_bytes(b"not an image")
     opened.set_input_files("#image", file)
-    opened.wait_for_selector("#preview .refusal[data-error=unsupported_type]")
+    opened.wait_for_selector("#preview .error[data-error=unsupported_type]")
     opened.click("#predict")
-    opened.wait_for_selector("#result .refusal[data-error=unsupported_type]")
+    opened.wait_for_selector("#result .error[data-error=unsupported_type]")
     assert opened.locator("#predict").is_enabled()
 
 
 def test_keyboard_only(opened):
     opened.keyboard.press("Tab")
     assert opened.evaluate("document.activeElement.name") == "sample"
-    change(opened, lambda: opened.keyboard.press("ArrowRight"))
+    change_preview(opened, lambda: opened.keyboard.press("ArrowRight"))
     for name in ("image", "corruption", "severity", "n_views", "lr_step"):
         opened.keyboard.press("Tab")
         assert opened.evaluate("document.activeElement.name") == name
         if name == "severity":
-            change(opened, lambda: opened.keyboard.press("ArrowRight"))
+            change_preview(opened, lambda: opened.keyboard.press("ArrowRight"))
         if name == "n_views":
             opened.keyboard.press("Home")
             assert opened.inner_text("output[for=n_views]") == "1"
@@ -130,34 +131,35 @@ def test_nothing_sticks_out(opened, size):
     sides = opened.locator("#result [data-side]").evaluate_all(
         "all => all.map(one => one.getBoundingClientRect().x)"
     )
-    assert (sides[0] == sides[1]) == (size is NARROW), "side by side where there is room"
+    assert (sides[0] == sides[1]) == (size is NARROW), "side by side on wide screens"
 
 
 def test_a_busy_service_says_so(opened, service):
-    places, service.handlers.pool._queue_size = service.handlers.pool._queue_size, -100
+    pool = service.handlers.pool
+    queue_size, pool._queue_size = pool._queue_size, -100
     try:
         opened.click("#predict")
-        opened.wait_for_selector("#result .refusal[data-error=busy]")
+        opened.wait_for_selector("#result .error[data-error=busy]")
     finally:
-        service.handlers.pool._queue_size = places
+        pool._queue_size = queue_size
     opened.click("#predict")
     opened.wait_for_selector("[data-side=after]")
 
 
 def test_a_page_that_is_opened_while_the_model_warms_up_shows_its_image_later(page, service):
     pool = service.handlers.pool
-    alive, pool.alive = pool.alive, 0
+    n_alive, pool.n_alive = pool.n_alive, 0
     try:
         page.goto(service.url)
-        page.wait_for_selector("#preview .refusal[data-error=starting]")
+        page.wait_for_selector("#preview .error[data-error=starting]")
     finally:
-        pool.alive = alive
+        pool.n_alive = n_alive
     page.wait_for_selector("#preview img")
 
 
 def test_a_service_that_is_gone_is_missed(opened):
     opened.context.set_offline(True)
     opened.click("#predict")
-    opened.wait_for_selector("#result .refusal")
+    opened.wait_for_selector("#result .error")
     assert "cannot be reached" in opened.inner_text("#result")
     assert opened.locator("#predict").is_enabled()

@@ -1,4 +1,4 @@
-"""`memo serve` as an operator starts, configures and ends it."""
+"""`memo serve`: its options, its start and its shutdown."""
 
 import asyncio
 import os
@@ -12,33 +12,32 @@ import pytest
 
 from memo_tta.service import server
 from tests.service.http_client import exchange, predict_request, request
-from tests.service.live import PATIENCE, png
+from tests.service.live import TIMEOUT, image_file
 
 
 @pytest.fixture
 def settings(monkeypatch, memo, weights):
-    """Run the command up to the moment it would serve: its settings and its address."""
-    found = []
+    """A function that runs the command without serving; it returns the settings, the address and stderr."""
+    started = []
     monkeypatch.setattr(
-        server, "run", lambda served, listener: found.append((served.settings, listener.getsockname()))
+        server, "run", lambda served, listener: started.append((served.settings, listener.getsockname()))
     )
 
-    def run(*words):
-        found.clear()
-        code, _, err = memo("serve", "--weights", weights, "--port", 0, *words)
+    def run(*arguments):
+        started.clear()
+        code, _, err = memo("serve", "--weights", weights, "--port", 0, *arguments)
         assert code == 0, err
-        (chosen, address), said = found[0], err
-        return chosen, address, said
+        return *started[0], err
 
     return run
 
 
 def test_it_listens_on_loopback_unless_told_otherwise(settings):
-    chosen, (host, port), said = settings()
-    assert host == "127.0.0.1" and f"http://127.0.0.1:{port}" in said and "warning" not in said
+    chosen, (host, port), err = settings()
+    assert host == "127.0.0.1" and f"http://127.0.0.1:{port}" in err and "warning" not in err
     assert (chosen.model, chosen.method, chosen.deadline_ms, chosen.token) == ("resnet26", "memo", 2000, None)
-    _, (host, _), said = settings("--host", "0.0.0.0")
-    assert host == "0.0.0.0" and "set MEMO_SERVE_TOKEN" in said
+    _, (host, _), err = settings("--host", "0.0.0.0")
+    assert host == "0.0.0.0" and "set MEMO_SERVE_TOKEN" in err
     assert "set MEMO_SERVE_TOKEN" not in settings("--host", "0.0.0.0", "--token", "t")[2]
 
 
@@ -59,15 +58,15 @@ def test_options_come_from_the_file_then_the_environment_then_the_command_line(
 def test_what_cannot_work_is_said_in_one_line(memo, weights, tmp_path):
     config = tmp_path / "memo.toml"
     config.write_text("[serve]\nqeue = 3\n")
-    for words, message in (
+    for arguments, message in (
         (["--config", config], "did you mean 'queue'?"),
-        (["--method", "tent"], "tent: needs more than the one point of a request"),
+        (["--method", "tent"], "tent: takes 64 images at once, but a request has one"),
         (["--model", "nothing"], "unknown model 'nothing'"),
         (["--token", "two words"], "token: expected ASCII"),
-        (["--host", "no.such.host.invalid"], "cannot listen there"),
-        (["--option", "n_views=500"], "raise the limit"),
+        (["--host", "no.such.host.invalid"], "cannot listen on this address"),
+        (["--option", "n_views=500"], "lower n_views or raise max_views"),
     ):
-        code, _, err = memo("serve", "--weights", weights, "--port", 0, *words)
+        code, _, err = memo("serve", "--weights", weights, "--port", 0, *arguments)
         assert code == 1 and message in err and err.count("\n") == 1
     assert memo("serve", "--port", "70000")[0] == 2
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -85,13 +84,13 @@ def test_a_model_that_cannot_predict_ends_the_service(memo, tmp_path):
     )
     code, _, err = memo("serve", "--port", 0, "--model", f"{file}:build")
     assert code == 1 and "shapes cannot be multiplied" in err
-    assert err.count("\n") == 2, "where it serves, and why it does not"
+    assert err.count("\n") == 2, "the address, then the error"
 
 
 def test_other_commands_leave_the_table_alone(memo, weights, tmp_path):
     config, image = tmp_path / "memo.toml", tmp_path / "image.png"
     config.write_text("[serve]\nqueue = 3\n[memo]\nn_views = 2\n")
-    image.write_bytes(png())
+    image.write_bytes(image_file())
     assert memo("predict", image, "--model", "resnet26", "--weights", weights, "--config", config)[0] == 0
 
 
@@ -104,25 +103,27 @@ def test_without_the_extra_the_install_line_is_said(memo, monkeypatch):
 
 @pytest.fixture
 def process(weights):
-    """The command as a process of its own, and its address."""
-    words = [sys.executable, "-m", "memo_tta", "serve", "--port", "0", "--weights", str(weights)]
+    """A process that runs the command, and its address."""
+    command = [sys.executable, "-m", "memo_tta", "serve", "--port", "0", "--weights", str(weights)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MEMO_SERVE_DEADLINE_MS": "60000"}
     with subprocess.Popen(
-        [*words, "--replicas", "1"], stderr=subprocess.PIPE, text=True, env=environment
+        [*command, "--replicas", "1"], stderr=subprocess.PIPE, text=True, env=environment
     ) as started:
         try:
             assert started.stderr is not None
-            yield started, re.search(r"http://\S+:\d+", started.stderr.readline()).group()
+            address = re.search(r"http://\S+:\d+", started.stderr.readline())
+            assert address is not None
+            yield started, address.group()
         finally:
             started.kill()
 
 
 def test_sigterm_finishes_what_was_accepted_and_takes_nothing_new(process):
     server, url = process
-    replies = asyncio.run(asyncio.wait_for(_end_while_working(url, 1, server, signal.SIGTERM), 2 * PATIENCE))
+    replies = asyncio.run(asyncio.wait_for(_stop_while_busy(url, 1, server, signal.SIGTERM), 2 * TIMEOUT))
     assert [reply.status for reply in replies] == [200, 200]
     assert all(reply.json["adapted"] for reply in replies)
-    assert server.wait(PATIENCE) == 0 and server.stderr.read() == ""
+    assert server.wait(TIMEOUT) == 0 and server.stderr.read() == ""
     with pytest.raises(ConnectionRefusedError):
         asyncio.run(exchange(url, request("/healthz", method="GET")))
 
@@ -130,36 +131,34 @@ def test_sigterm_finishes_what_was_accepted_and_takes_nothing_new(process):
 def test_a_second_interrupt_refuses_what_was_accepted(process):
     server, url = process
     interrupts = signal.SIGINT, signal.SIGINT
-    replies = asyncio.run(asyncio.wait_for(_end_while_working(url, 4, server, *interrupts), 2 * PATIENCE))
-    refused = [reply for reply in replies if reply.status != 200]
-    assert refused and {(reply.status, reply.json["error"]) for reply in refused} == {(503, "stopping")}
-    assert all(int(reply.headers["retry-after"]) > 0 for reply in refused)
-    assert server.wait(PATIENCE) == 130 and server.stderr.read().split() == ["memo:", "interrupted"]
+    replies = asyncio.run(asyncio.wait_for(_stop_while_busy(url, 4, server, *interrupts), 2 * TIMEOUT))
+    rejected = [reply for reply in replies if reply.status != 200]
+    assert rejected and {(reply.status, reply.json["error"]) for reply in rejected} == {(503, "stopping")}
+    assert all(int(reply.headers["retry-after"]) > 0 for reply in rejected)
+    assert server.wait(TIMEOUT) == 130 and server.stderr.read().split() == ["memo:", "interrupted"]
 
 
 def test_sigterm_while_it_warms_up_ends_it_in_order(process):
     server, url = process
-    asyncio.run(asyncio.wait_for(_status(url, "/healthz", 200), PATIENCE))
+    asyncio.run(asyncio.wait_for(_wait_for_status(url, "/healthz", 200), TIMEOUT))
     server.send_signal(signal.SIGTERM)
-    assert server.wait(PATIENCE) == 0 and server.stderr.read() == ""
+    assert server.wait(TIMEOUT) == 0 and server.stderr.read() == ""
 
 
-async def _status(url: str, path: str, expected: int) -> None:
+async def _wait_for_status(url: str, path: str, expected: int) -> None:
     while (await exchange(url, request(path, method="GET"))).status != expected:
         await asyncio.sleep(0.1)
 
 
-async def _end_while_working(
-    url: str, waiting: int, process: subprocess.Popen[str], *signals: signal.Signals
-):
-    """One request that runs and some that wait when the signals come."""
-    await _status(url, "/readyz", 200)
-    asks = [predict_request(png(n), n_views=128) for n in range(1 + waiting)]
-    works = [asyncio.create_task(exchange(url, ask)) for ask in asks]
+async def _stop_while_busy(url: str, waiting: int, process: subprocess.Popen[str], *signals: signal.Signals):
+    """Send the signals while one request runs and others wait; return the replies."""
+    await _wait_for_status(url, "/readyz", 200)
+    requests = [predict_request(image_file(n), n_views=128) for n in range(1 + waiting)]
+    replies = [asyncio.create_task(exchange(url, each)) for each in requests]
     depth = f"memo_queue_depth {waiting:.1f}\n".encode()
     while depth not in (await exchange(url, request("/metrics", method="GET"))).body:
         await asyncio.sleep(0.01)
     for each in signals:
         process.send_signal(each)
-        await asyncio.sleep(0.05)  # two that come together count once
-    return await asyncio.gather(*works)
+        await asyncio.sleep(0.05)  # two pending signals of the same kind count as one
+    return await asyncio.gather(*replies)

@@ -1,4 +1,4 @@
-"""Requests that must be refused: damaged, too large, of the wrong type, too slow, or left alone."""
+"""Bad requests that the service must reject: damaged, too large, of the wrong type, slow or abandoned."""
 
 import base64
 import io
@@ -18,26 +18,35 @@ JSON = "application/json"
 
 
 @dataclass(frozen=True)
-class Bad:
-    """What is sent, and how."""
+class BadRequest:
+    """The pieces of a request and how to send them: with pauses, or without waiting for the reply."""
 
-    kind: str
     pieces: tuple[bytes, ...]
-    pause: float = 0.0
-    leave: bool = False
+    pause: float = 0.0  # seconds after each piece
+    disconnects: bool = False
 
 
-def bad_request(seed: int, max_body: int, body_seconds: float) -> Bad:
-    """One of all kinds in turn, made from the seed; the limits are those of the service."""
-    rng = np.random.default_rng(seed)
+@dataclass(frozen=True)
+class ServiceLimits:
+    """Limits of the service that some of the requests exceed."""
+
+    max_body: int  # bytes
+    body_seconds: float
+
+
+Maker = Callable[[np.random.Generator, ServiceLimits], bytes | BadRequest]
+
+
+def bad_request(seed: int, limits: ServiceLimits) -> tuple[str, BadRequest]:
+    """Return a kind and a random request of that kind; successive seeds cycle through all kinds."""
     kind, make = list(KINDS.items())[seed % len(KINDS)]
-    made = make(rng, max_body, body_seconds)
-    return Bad(kind, (made,)) if isinstance(made, bytes) else Bad(kind, *made)
+    made = make(np.random.default_rng(seed), limits)
+    return kind, made if isinstance(made, BadRequest) else BadRequest((made,))
 
 
-def picture(rng: np.random.Generator, kind: str = "PNG", side: int = 8) -> bytes:
+def noise_image(rng: np.random.Generator, file_format: str = "PNG", side: int = 8) -> bytes:
     file = io.BytesIO()
-    Image.fromarray(rng.integers(0, 256, (side, side, 3), dtype=np.uint8)).save(file, kind)
+    Image.fromarray(rng.integers(0, 256, (side, side, 3), dtype=np.uint8)).save(file, file_format)
     return file.getvalue()
 
 
@@ -45,26 +54,23 @@ def _chunk(name: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
 
 
-def bomb(width: int, height: int) -> bytes:
-    """A small PNG file that says it is large."""
+def decompression_bomb(width: int, height: int) -> bytes:
+    """Return a small PNG file whose header claims a large image."""
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     pixels = zlib.compress(bytes(2**20))
     return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + _chunk(b"IDAT", pixels) + _chunk(b"IEND", b"")
 
 
-Maker = Callable[[np.random.Generator, int, float], "bytes | tuple[tuple[bytes, ...], float, bool]"]
-
-
-def _truncated(rng: np.random.Generator, *_: float) -> bytes:
-    data = picture(rng, str(rng.choice(["PNG", "JPEG", "BMP", "GIF"])), 32)
+def _truncated(rng: np.random.Generator, _limits: ServiceLimits) -> bytes:
+    data = noise_image(rng, str(rng.choice(["PNG", "JPEG", "BMP", "GIF"])), 32)
     return predict_request(data[: int(rng.integers(1, len(data) // 2))])
 
 
-def _noise(rng: np.random.Generator, *_: float) -> bytes:
+def _random_bytes(rng: np.random.Generator, _limits: ServiceLimits) -> bytes:
     return predict_request(rng.bytes(int(rng.integers(0, 4000))))
 
 
-def _disguised(rng: np.random.Generator, *_: float) -> bytes:
+def _disguised(rng: np.random.Generator, _limits: ServiceLimits) -> bytes:
     texts = (
         b"<svg xmlns='http://www.w3.org/2000/svg'/>",
         b"%PDF-1.7 ",
@@ -75,12 +81,12 @@ def _disguised(rng: np.random.Generator, *_: float) -> bytes:
     return predict_request(texts[int(rng.integers(len(texts)))] + rng.bytes(40))
 
 
-def _bomb(rng: np.random.Generator, *_: float) -> bytes:
-    return predict_request(bomb(*rng.integers(10_000, 2**31 - 1, 2).tolist()))
+def _forbidden_bomb(rng: np.random.Generator, _limits: ServiceLimits) -> bytes:
+    return predict_request(decompression_bomb(*rng.integers(10_000, 2**31 - 1, 2).tolist()))
 
 
-def _half_bomb(rng: np.random.Generator, *_: float) -> bytes:
-    return predict_request(bomb(4000, int(rng.integers(2000, 4000))))
+def _allowed_bomb(rng: np.random.Generator, _limits: ServiceLimits) -> bytes:
+    return predict_request(decompression_bomb(4000, int(rng.integers(2000, 4000))))
 
 
 OPTIONS = {
@@ -95,13 +101,13 @@ OPTIONS = {
 }
 
 
-def _option(rng: np.random.Generator, *_: float) -> bytes:
+def _option_out_of_range(rng: np.random.Generator, _limits: ServiceLimits) -> bytes:
     name = str(rng.choice(list(OPTIONS)))
-    return predict_request(picture(rng), **{name: OPTIONS[name][int(rng.integers(len(OPTIONS[name])))]})
+    return predict_request(noise_image(rng), **{name: OPTIONS[name][int(rng.integers(len(OPTIONS[name])))]})
 
 
-def _wrong_json(rng: np.random.Generator, *_: float) -> bytes:
-    image = base64.b64encode(picture(rng)).decode()
+def _wrong_json(rng: np.random.Generator, _limits: ServiceLimits) -> bytes:
+    image = base64.b64encode(noise_image(rng)).decode()
     bodies = [
         {"image": image, "n_views": "8"},
         {"image": image, "explain": 1},
@@ -118,30 +124,30 @@ def _wrong_json(rng: np.random.Generator, *_: float) -> bytes:
     return request(PATH, json.dumps(bodies[int(rng.integers(len(bodies)))]).encode(), JSON)
 
 
-def _broken_json(rng: np.random.Generator, *_: float) -> bytes:
+def _broken_json(rng: np.random.Generator, _limits: ServiceLimits) -> bytes:
     bodies = [b"", b"{", b'{"image": "', b"[" * 20_000, b'{"image": NaN}', b"\xff\xfe", rng.bytes(50)]
     return request(PATH, bodies[int(rng.integers(len(bodies)))], JSON)
 
 
-def _broken_form(rng: np.random.Generator, *_: float) -> bytes:
-    """Whole requests with bytes of the form cut out, doubled or changed, so that no image is left whole."""
-    body, kind = multipart(rng.bytes(300), n_views=4)
+def _broken_form(rng: np.random.Generator, _limits: ServiceLimits) -> bytes:
+    """Cut out, repeat or replace bytes of a form whose image is invalid anyway."""
+    body, content_type = multipart(rng.bytes(300), n_views=4)
     start, end = sorted(rng.integers(0, len(body), 2).tolist())
     changed = (
         body[:start] + body[end:],
         body[:end] + body[start:],
         body[:start] + rng.bytes(40) + body[end:],
     )
-    return request(PATH, changed[int(rng.integers(len(changed)))], kind)
+    return request(PATH, changed[int(rng.integers(len(changed)))], content_type)
 
 
-def _many_parts(rng: np.random.Generator, *_: float) -> bytes:
-    body, kind = multipart(picture(rng), **{f"field{index}": index for index in range(200)})
-    return request(PATH, body, kind)
+def _many_parts(rng: np.random.Generator, _limits: ServiceLimits) -> bytes:
+    body, content_type = multipart(noise_image(rng), **{f"field{index}": index for index in range(200)})
+    return request(PATH, body, content_type)
 
 
-def _wrong_type(rng: np.random.Generator, *_: float) -> bytes:
-    kinds = (
+def _wrong_content_type(rng: np.random.Generator, _limits: ServiceLimits) -> bytes:
+    content_types = (
         "",
         "text/plain",
         "image/png",
@@ -149,66 +155,63 @@ def _wrong_type(rng: np.random.Generator, *_: float) -> bytes:
         "multipart/form-data; boundary=",
         "application/xml",
     )
-    return request(PATH, picture(rng), kinds[int(rng.integers(len(kinds)))])
+    return request(PATH, noise_image(rng), content_types[int(rng.integers(len(content_types)))])
 
 
-def _wrong_address(rng: np.random.Generator, *_: float) -> bytes:
-    places = (
+def _wrong_address(rng: np.random.Generator, _limits: ServiceLimits) -> bytes:
+    operations = (
         ("GET", PATH),
         ("PUT", PATH),
         ("POST", "/v1/model"),
         ("DELETE", "/"),
         ("GET", "/static/../app.py"),
+        ("GET", "/%2e%2e/etc/passwd"),
     )
-    method, path = (*places, ("GET", "/%2e%2e/etc/passwd"))[int(rng.integers(len(places) + 1))]
+    method, path = operations[int(rng.integers(len(operations)))]
     return request(path, method=method)
 
 
-def _too_large(rng: np.random.Generator, max_body: int, _seconds: float) -> bytes:
-    return predict_request(picture(rng) + bytes(max_body))
+def _too_large(rng: np.random.Generator, limits: ServiceLimits) -> bytes:
+    return predict_request(noise_image(rng) + bytes(limits.max_body))
 
 
-def _too_large_in_chunks(
-    rng: np.random.Generator, max_body: int, _seconds: float
-) -> tuple[tuple[bytes, ...], float, bool]:
-    head = request(PATH, kind=JSON, headers={"Transfer-Encoding": "chunked"}).replace(
+def _too_large_in_chunks(_rng: np.random.Generator, limits: ServiceLimits) -> BadRequest:
+    head = request(PATH, content_type=JSON, headers={"Transfer-Encoding": "chunked"}).replace(
         b"Content-Length: 0\r\n", b""
     )
-    piece = b"%x\r\n" % 2**16 + bytes(2**16) + b"\r\n"
-    return (head, *[piece] * (max_body // 2**16 + 2)), 0.0, False
+    chunk = b"%x\r\n" % 2**16 + bytes(2**16) + b"\r\n"
+    return BadRequest((head, *[chunk] * (limits.max_body // 2**16 + 2)))
 
 
-def _slow(rng: np.random.Generator, _limit: int, seconds: float) -> tuple[tuple[bytes, ...], float, bool]:
-    whole = predict_request(picture(rng))
+def _slow(rng: np.random.Generator, limits: ServiceLimits) -> BadRequest:
+    """Send all but the end of a request, too slowly."""
+    whole = predict_request(noise_image(rng))
     step = len(whole) // 8
-    return (
-        tuple(whole[start : start + step] for start in range(0, len(whole) - step, step)),
-        seconds / 3,
-        False,
-    )
+    pieces = tuple(whole[start : start + step] for start in range(0, len(whole) - step, step))
+    return BadRequest(pieces, pause=limits.body_seconds / 3)
 
 
-def _left(rng: np.random.Generator, *_: float) -> tuple[tuple[bytes, ...], float, bool]:
-    """A client that leaves in the middle of its request, or before its answer."""
-    whole = predict_request(picture(rng), n_views=64)
-    return (whole[: int(rng.integers(1, len(whole) + 1))],), 0.01, True
+def _disconnecting(rng: np.random.Generator, _limits: ServiceLimits) -> BadRequest:
+    """Disconnect in the middle of the request, or before the reply."""
+    whole = predict_request(noise_image(rng), n_views=64)
+    return BadRequest((whole[: int(rng.integers(1, len(whole) + 1))],), pause=0.01, disconnects=True)
 
 
 KINDS: dict[str, Maker] = {
     "truncated image": _truncated,
-    "noise": _noise,
+    "random bytes": _random_bytes,
     "disguised file": _disguised,
-    "bomb": _bomb,
-    "allowed bomb": _half_bomb,
-    "option out of range": _option,
+    "decompression bomb": _forbidden_bomb,
+    "decompression bomb below the pixel limit": _allowed_bomb,
+    "option out of range": _option_out_of_range,
     "wrong JSON": _wrong_json,
     "broken JSON": _broken_json,
     "broken form": _broken_form,
     "many parts": _many_parts,
-    "wrong content type": _wrong_type,
+    "wrong content type": _wrong_content_type,
     "wrong address": _wrong_address,
     "too large": _too_large,
     "too large, chunked": _too_large_in_chunks,
     "slow": _slow,
-    "client that leaves": _left,
+    "disconnecting client": _disconnecting,
 }

@@ -1,28 +1,32 @@
+"""Fixtures: a service on loopback, and clients of applications with settings of their own."""
+
+from collections.abc import Generator
+
 import pytest
 from starlette.testclient import TestClient
 
 from memo_tta.service.app import build_app
-from tests.service.live import build_served, live, until
+from tests.service.live import LiveService, build_served_model, live_service, wait_until
 
 
 @pytest.fixture(scope="module")
-def server():
+def server() -> Generator[LiveService]:
     """A service on loopback with a small model."""
-    with live(build_served()) as running:
-        yield running
+    with live_service(build_served_model()) as service:
+        yield service
 
 
 @pytest.fixture
 def open_client():
-    """A client of the application itself, for settings of the test's own."""
-    clients = []
+    """A function that starts an application with the given settings and returns a client of it."""
+    clients: list[TestClient] = []
 
-    def build(classifier=None, **settings):
-        app = build_app(build_served(classifier, **settings))
+    def build(classifier=None, **settings) -> TestClient:
+        app = build_app(build_served_model(classifier, **settings))
         client = TestClient(app)
         client.__enter__()
         clients.append(client)
-        until(lambda: app.state.handlers.pool.is_ready)
+        wait_until(lambda: app.state.handlers.pool.is_ready)
         return client
 
     yield build

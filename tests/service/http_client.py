@@ -1,4 +1,4 @@
-"""Requests as bytes on a socket: as light as a client can be, and as rude as a test needs it."""
+"""A raw HTTP client that sends bytes on a socket, so that tests can send malformed or slow requests."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ BOUNDARY = "a-part-ends-here"
 
 
 class Reply(NamedTuple):
-    """Status 0: the connection ended without an answer."""
+    """A response; its status is 0 if the connection ended without one."""
 
     status: int
     headers: dict[str, str]
@@ -20,23 +20,27 @@ class Reply(NamedTuple):
         return json.loads(self.body)
 
 
-NONE = Reply(0, {}, b"")
+NO_REPLY = Reply(0, {}, b"")
 
 
 def request(
-    path: str, body: bytes = b"", kind: str = "", method: str = "POST", headers: dict[str, str] | None = None
+    path: str,
+    body: bytes = b"",
+    content_type: str = "",
+    method: str = "POST",
+    headers: dict[str, str] | None = None,
 ) -> bytes:
-    """A whole request; the connection closes after it."""
+    """Build a complete request, after which the connection closes."""
     fields = {"Host": "test", "Connection": "close", "Content-Length": str(len(body)), **(headers or {})}
-    if kind:
-        fields["Content-Type"] = kind
+    if content_type:
+        fields["Content-Type"] = content_type
     head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body
 
 
 def multipart(image: bytes | None, **fields: object) -> tuple[bytes, str]:
-    """A form's body and its content type."""
-    parts = []
+    """Build the body of a form; return it with its content type."""
+    parts: list[bytes] = []
     if image is not None:
         parts.append(b'name="image"; filename="image.png"\r\nContent-Type: image/png\r\n\r\n' + image)
     parts += [f'name="{name}"\r\n\r\n{value}'.encode() for name, value in fields.items()]
@@ -46,11 +50,12 @@ def multipart(image: bytes | None, **fields: object) -> tuple[bytes, str]:
 
 
 def predict_request(image: bytes, **fields: object) -> bytes:
+    """Build a request for a prediction, as a form."""
     return request("/v1/predict", *multipart(image, **fields))
 
 
-async def exchange(url: str, *pieces: bytes, pause: float = 0.0, leave: bool = False) -> Reply:
-    """Send the pieces, with a pause after each; then read the answer, or leave without it."""
+async def exchange(url: str, *pieces: bytes, pause: float = 0.0, disconnects: bool = False) -> Reply:
+    """Send the pieces with a pause of seconds after each; then read the reply, or disconnect without it."""
     address = urlsplit(url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     try:
@@ -59,16 +64,16 @@ async def exchange(url: str, *pieces: bytes, pause: float = 0.0, leave: bool = F
                 writer.write(piece)
                 await writer.drain()
             except ConnectionError:
-                break  # it may have answered before it closed
+                break  # the server may have replied before it closed
             if pause:
                 await asyncio.sleep(pause)
-        return NONE if leave else await _answer(reader)
+        return NO_REPLY if disconnects else await _read_reply(reader)
     finally:
         writer.close()
 
 
-async def _answer(reader: asyncio.StreamReader) -> Reply:
-    """Up to the length that it names: a server may close later."""
+async def _read_reply(reader: asyncio.StreamReader) -> Reply:
+    """Read a reply up to its Content-Length: the server may close the connection later."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").rstrip().split("\r\n")
@@ -77,5 +82,5 @@ async def _answer(reader: asyncio.StreamReader) -> Reply:
         length = headers.get("content-length")
         body = await (reader.read() if length is None else reader.readexactly(int(length)))
     except (ConnectionError, asyncio.IncompleteReadError):
-        return NONE
+        return NO_REPLY
     return Reply(int(first.split()[1]), headers, body)

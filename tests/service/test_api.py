@@ -1,4 +1,4 @@
-"""What the API answers, beside the same methods called in Python."""
+"""Responses of the API, compared with the same methods called in Python."""
 
 import base64
 import io
@@ -13,81 +13,81 @@ from memo_tta.methods import METHODS
 from memo_tta.service.api_errors import API_ERRORS
 from tests.nets import SIZE, build_classifier
 from tests.service.http_client import request
-from tests.service.live import build_served, live, png
+from tests.service.live import build_served_model, image_file, live_service
 
 OPTIONS = {"n_views": 4, "lr": 0.05}
 
 
-def direct(data: bytes, method: str = "memo", **options):
-    robust = mt.methods.METHODS[method](build_classifier("group-norm"), **options)
+def predict_directly(data: bytes, method: str = "memo", **options):
+    robust = METHODS[method](build_classifier("group-norm"), **options)
     return robust.predict(Image.open(io.BytesIO(data)))
 
 
-def same(answer: dict, prediction: mt.Prediction) -> bool:
-    return answer["top"] == prediction.top(5) and answer["entropy"] == pytest.approx(prediction.entropy)
+def matches(response: dict, prediction: mt.Prediction) -> bool:
+    return response["top"] == prediction.top(5) and response["entropy"] == pytest.approx(prediction.entropy)
 
 
 def test_it_answers_as_the_method_does_in_python(server):
     for seed in range(3):
-        data = png(seed)
-        answer, expected = server.predict(data).json, direct(data, **OPTIONS)
-        assert same(answer, expected) and same(answer["source"], expected.source)
-        assert answer["adapted"] and answer["reason"] is None and expected.adapted
-        assert answer["marginal_entropy"] == expected.marginal_entropy
-        assert (answer["label"], answer["index"], answer["score"]) == (
+        data = image_file(seed)
+        response, expected = server.predict(data).json, predict_directly(data, **OPTIONS)
+        assert matches(response, expected) and matches(response["source"], expected.source)
+        assert response["adapted"] and response["reason"] is None and expected.adapted
+        assert response["marginal_entropy"] == expected.marginal_entropy
+        assert (response["label"], response["index"], response["score"]) == (
             expected.label,
             expected.index,
             expected.score,
         )
-        assert answer["source"]["top"] != answer["top"]
+        assert response["source"]["top"] != response["top"]
 
 
 @pytest.mark.parametrize("method", ["source", "tta", "tent-bs1", "memo-pce", "memo-ce"])
 def test_every_method_can_be_asked_for(server, method):
-    answer = server.predict(png(), method=method).json
-    assert same(answer, direct(png(), method)) and answer["method"] == method
+    response = server.predict(image_file(), method=method).json
+    assert matches(response, predict_directly(image_file(), method)) and response["method"] == method
 
 
 def test_json_and_a_form_say_the_same(server):
     fields = {"n_views": 3, "seed": 7, "top_k": 2, "lr": 0.1}
-    body = {"image": base64.b64encode(png()).decode(), **fields}
+    body = {"image": base64.b64encode(image_file()).decode(), **fields}
     by_json = server.send(request("/v1/predict", json.dumps(body).encode(), "application/json")).json
-    by_form = server.predict(png(), **fields).json
-    expected = direct(png(), n_views=3, seed=7, lr=0.1)
+    by_form = server.predict(image_file(), **fields).json
+    expected = predict_directly(image_file(), n_views=3, seed=7, lr=0.1)
     assert by_json["top"] == by_form["top"] == expected.top(2)
     assert (by_json["n_views"], by_json["seed"]) == (3, 7)
 
 
 def test_the_seed_decides_the_views(server):
-    first, again, other = (server.predict(png(), seed=seed).json["top"] for seed in (1, 1, 2))
+    first, again, other = (server.predict(image_file(), seed=seed).json["top"] for seed in (1, 1, 2))
     assert first == again != other
 
 
 def test_explain_lists_the_views_with_their_labels(server):
-    answer = server.predict(png(), explain="true", n_views=5).json
+    response = server.predict(image_file(), explain="true", n_views=5).json
     expected = mt.Memo(build_classifier("group-norm"), **{**OPTIONS, "n_views": 5}).explain(
-        Image.open(io.BytesIO(png()))
+        Image.open(io.BytesIO(image_file()))
     )
-    assert same(answer, expected.prediction)
-    assert [view["before"] for view in answer["views"]] == [p.top(1)[0] for p in expected.before]
-    assert [view["after"] for view in answer["views"]] == [p.top(1)[0] for p in expected.after]
+    assert matches(response, expected.prediction)
+    assert [view["before"] for view in response["views"]] == [p.top(1)[0] for p in expected.before]
+    assert [view["after"] for view in response["views"]] == [p.top(1)[0] for p in expected.after]
     for view, picture in zip(
-        answer["views"], build_classifier("group-norm").pictures(expected.views), strict=True
+        response["views"], build_classifier("group-norm").pictures(expected.views), strict=True
     ):
         data = base64.b64decode(view["thumbnail"].removeprefix("data:image/png;base64,"))
         assert np.array_equal(np.asarray(Image.open(io.BytesIO(data))), picture)
-    assert server.predict(png()).json["views"] is None
-    assert server.predict(png(), explain="true", method="source").json["views"] == []
+    assert server.predict(image_file()).json["views"] is None
+    assert server.predict(image_file(), explain="true", method="source").json["views"] == []
 
 
 def test_timings_are_of_the_stages(server):
-    timings = server.predict(png()).json["timings"]
+    timings = server.predict(image_file()).json["timings"]
     stages = [timings[f"{name}_ms"] for name in ("queue", "decode", "source", "views", "model", "predict")]
     assert all(stage >= 0 for stage in stages) and 0 < sum(stages) <= timings["total_ms"]
 
 
 def test_a_method_without_views_refuses_their_number(server):
-    reply = server.predict(png(), method="source", n_views=4)
+    reply = server.predict(image_file(), method="source", n_views=4)
     assert reply.status == 422 and reply.json == {
         "error": "invalid",
         "message": "n_views: the method source has no such option",
@@ -100,7 +100,9 @@ def test_the_model_says_what_is_served(server):
     assert model["labels"] == list("abcde") and model["input_size"] == SIZE
     assert model["parameters"] == sum(p.numel() for p in classifier.module.parameters())
     assert model["methods"]["memo"] == {"n_views": 4, "lr": 0.05} and model["methods"]["source"] == {}
-    assert not {"tent", "bn", "ttt", "bn1"} & set(model["methods"]), "a batch, another head, no layers to mix"
+    assert not {"tent", "bn", "ttt", "bn1"} & set(model["methods"]), (
+        "they need a batch, another head, or batch norm"
+    )
     assert model["limits"]["max_views"] == 128 and model["replicas"] == 2
 
 
@@ -110,9 +112,9 @@ def test_health_and_readiness(server):
 
 
 def test_metrics_count_what_happened():
-    with live(build_served()) as fresh:
-        fresh.predict(png())
-        fresh.predict(png(), method="source")
+    with live_service(build_served_model()) as fresh:
+        fresh.predict(image_file())
+        fresh.predict(image_file(), method="source")
         fresh.predict(b"no image")
         text = fresh.send(request("/metrics", method="GET")).body.decode()
     for line in (
@@ -133,13 +135,14 @@ def test_the_document_has_every_refusal_and_its_examples_work(server):
     document = server.send(request("/openapi.json", method="GET")).json
     assert set(document["paths"]) == {"/v1/predict", "/v1/model", "/healthz", "/readyz", "/metrics"}
     operation = document["paths"]["/v1/predict"]["post"]
-    shown = {
+    documented = {
         name: int(status)
         for status, response in operation["responses"].items()
         for name in response["content"]["application/json"].get("examples", {})
     }
-    never = {"unauthorized", "not_found", "method_not_allowed"}  # there is no token, and the address is right
-    assert shown == {name: status for name, (status, _) in API_ERRORS.items() if name not in never}
+    # No token is set, and the path and its method exist.
+    impossible = {"unauthorized", "not_found", "method_not_allowed"}
+    assert documented == {name: status for name, (status, _) in API_ERRORS.items() if name not in impossible}
     example = operation["requestBody"]["content"]["application/json"]["examples"]["grey"]["value"]
     reply = server.send(request("/v1/predict", json.dumps(example).encode(), "application/json"))
     assert reply.status == 200 and len(reply.json["top"]) == 3
@@ -148,9 +151,9 @@ def test_the_document_has_every_refusal_and_its_examples_work(server):
 
 
 def test_a_subset_of_formats_is_read_whatever_the_name(server):
-    for kind in ("JPEG", "WEBP", "GIF", "BMP"):
-        assert server.predict(png(kind=kind)).status == 200
-    assert server.predict(png(kind="TIFF")).status == 415
+    for file_format in ("JPEG", "WEBP", "GIF", "BMP"):
+        assert server.predict(image_file(file_format=file_format)).status == 200
+    assert server.predict(image_file(file_format="TIFF")).status == 415
 
 
 @pytest.mark.parametrize("method", ["tta", "restore", "memo"])
@@ -158,7 +161,7 @@ def test_a_method_that_finished_is_counted_as_such(open_client, method):
     status = "adapted" if method == "memo" else "averaged"
     client = open_client(options={"restore": {"early_views": None}})
     form = {"method": method, "explain": "true"}
-    reply = client.post("/v1/predict", files={"image": png()}, data=form).json()
+    reply = client.post("/v1/predict", files={"image": image_file()}, data=form).json()
     assert reply["status"] == status and reply["adapted"] == (status == "adapted")
     assert len(reply["views"]) == reply["n_views"] > 0
     text = client.get("/metrics").text
@@ -174,12 +177,12 @@ def test_options_of_a_request_are_those_that_methods_declare(open_client):
     assert schema["n_views"]["anyOf"][0]["minimum"] == 1 and schema["lr"]["anyOf"][0]["exclusiveMinimum"] == 0
     methods = client.get("/v1/model").json()["methods"]
     assert "lr" not in methods["restore"] and methods["restore"]["n_views"] == 16
-    reply = client.post("/v1/predict", files={"image": png()}, data={"method": "restore", "lr": "0.1"})
+    reply = client.post("/v1/predict", files={"image": image_file()}, data={"method": "restore", "lr": "0.1"})
     assert reply.status_code == 422 and "the method restore has no such option" in reply.json()["message"]
 
 
 def test_a_model_in_bfloat16_is_served(open_client):
     client = open_client(build_classifier("bfloat16"))
     for method in ("source", "tta", "restore", "bn1", "memo"):
-        reply = client.post("/v1/predict", files={"image": png()}, data={"method": method})
+        reply = client.post("/v1/predict", files={"image": image_file()}, data={"method": method})
         assert reply.status_code == 200, reply.text

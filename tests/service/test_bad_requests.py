@@ -1,10 +1,12 @@
-"""Whatever is sent, the answer is a refusal, and the next good request works.
+"""Bad requests are rejected, and the next valid request works.
 
-That each takes less than a second is measured by `make load`, not here.
+`make load` measures that each rejection takes less than a second; these tests do not.
 """
 
 import json
 import os
+from collections.abc import Generator
+from typing import cast
 
 import pytest
 import schemathesis
@@ -12,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
-from tests.service.bad_requests import KINDS, bad_request
-from tests.service.live import build_served, live, png
+from tests.service.bad_requests import KINDS, ServiceLimits, bad_request
+from tests.service.live import LiveService, build_served_model, image_file, live_service
 
 REQUESTS = 500 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 4 * len(KINDS)
-MAX_BODY, BODY_SECONDS = 2**20, 0.3
-TELLTALES = (
+LIMITS = ServiceLimits(max_body=2**20, body_seconds=0.3)
+INTERNAL_DETAILS = (
     "Traceback",
     "Error",
     ".py",
@@ -32,26 +34,29 @@ TELLTALES = (
 
 
 @pytest.fixture(scope="module")
-def strict():
-    with live(build_served(max_body=MAX_BODY, body_seconds=BODY_SECONDS)) as running:
-        yield running
+def strict() -> Generator[LiveService]:
+    """A service with tight limits on bodies."""
+    with live_service(
+        build_served_model(max_body=LIMITS.max_body, body_seconds=LIMITS.body_seconds)
+    ) as service:
+        yield service
 
 
 def test_bad_requests_are_refused_and_leave_nothing_behind(strict):
     for seed in range(REQUESTS):
-        bad = bad_request(seed, MAX_BODY, BODY_SECONDS)
-        reply = strict.send(*bad.pieces, pause=bad.pause, leave=bad.leave)
-        if bad.leave:
+        kind, bad = bad_request(seed, LIMITS)
+        reply = strict.send(*bad.pieces, pause=bad.pause, disconnects=bad.disconnects)
+        if bad.disconnects:
             continue
-        assert 400 <= reply.status < 500, (seed, bad.kind, reply)
-        said = json.loads(reply.body)
-        assert set(said) == {"error", "message"}, (seed, bad.kind)
-        assert not any(word in said["message"] for word in TELLTALES)
+        assert 400 <= reply.status < 500, (seed, kind, reply)
+        error = json.loads(reply.body)
+        assert set(error) == {"error", "message"}, (seed, kind)
+        assert not any(word in error["message"] for word in INTERNAL_DETAILS)
     strict.wait_until_idle()
-    assert strict.predict(png()).status == 200 and strict.handlers.pool.replaced == 0
+    assert strict.predict(image_file()).status == 200 and strict.handlers.pool.n_replaced == 0
 
 
-READ = ("/v1/model", "/healthz", "/readyz", "/metrics")  # without parameters nothing can be wrong
+READ_ONLY = ("/v1/model", "/healthz", "/readyz", "/metrics")  # without parameters no request can be invalid
 
 
 @pytest.mark.parametrize(
@@ -59,21 +64,21 @@ READ = ("/v1/model", "/healthz", "/readyz", "/metrics")  # without parameters no
     [
         ("POST", "/v1/predict", GenerationMode.POSITIVE),
         ("POST", "/v1/predict", GenerationMode.NEGATIVE),
-        *(("GET", path, GenerationMode.POSITIVE) for path in READ),
+        *(("GET", path, GenerationMode.POSITIVE) for path in READ_ONLY),
     ],
 )
 def test_the_service_does_what_its_document_says(strict, method, path, mode):
     document = schemathesis.openapi.from_url(f"{strict.url}/openapi.json")
 
-    @settings(suppress_health_check=list(HealthCheck))
+    @settings(suppress_health_check=cast("list[HealthCheck]", list(HealthCheck)))
     @given(case=document[path][method].as_strategy(generation_mode=mode))
     def conforms(case):
-        # That random bytes are an image is more than the document can promise; and in a form, a list of one
-        # value, or of none, looks like that value, or like nothing.
-        without = [positive_data_acceptance]
+        # The document cannot express that random bytes are no image; and in a form, a list of one value or
+        # of none looks like that value or like a missing field.
+        excluded = [positive_data_acceptance]
         if case.media_type == "multipart/form-data":
-            without.append(negative_data_rejection)
-        case.call_and_validate(excluded_checks=without)
+            excluded.append(negative_data_rejection)
+        case.call_and_validate(excluded_checks=excluded)
 
     conforms()
     strict.wait_until_idle()

@@ -13,23 +13,29 @@ from memo_tta.data.sample_images import load_sample
 from memo_tta.methods import METHODS
 from memo_tta.models.zoo import load
 from memo_tta.seeding import content_id, sample_rng
-from memo_tta.service.page import HOME, STATIC
+from memo_tta.service.page.rendering import TEMPLATES
+from memo_tta.service.page.routes import STATIC
 from tests.nets import build_classifier
-from tests.service.live import png
+from tests.service.http_client import request
+from tests.service.live import image_file
 
 HTMX = {"HX-Request": "true"}
 
 
 @pytest.fixture(scope="module")
-def page_text(server):
-    from tests.service.http_client import request
-
+def page_text(server) -> str:
     return server.send(request("/", method="GET")).body.decode()
 
 
-def shown(html: str) -> np.ndarray:
-    """The first picture of a piece of the page."""
-    data = re.search(r"data:image/png;base64,([^\"]+)", html).group(1)
+def first_group(pattern: str, text: str) -> str:
+    match = re.search(pattern, text)
+    assert match is not None
+    return match.group(1)
+
+
+def first_image(html: str) -> np.ndarray:
+    """Return the first image in a part of the page."""
+    data = first_group(r"data:image/png;base64,([^\"]+)", html)
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))
 
 
@@ -37,13 +43,13 @@ def test_the_page_offers_images_corruptions_and_marked_sliders(page_text):
     assert len(re.findall(r'type="radio"', page_text)) == 10 and page_text.count(" checked") == 1
     assert len(re.findall(r"<option", page_text)) == 20
     assert 'name="n_views"' in page_text and 'name="lr_step"' in page_text
-    assert page_text.count("the paper’s") == 2
-    assert "style=" not in page_text and "onclick" not in page_text, "the policy would forbid it"
+    assert page_text.count("paper’s value") == 2
+    assert "style=" not in page_text and "onclick" not in page_text, "the content security policy forbids it"
 
 
 def test_nothing_is_fetched_from_elsewhere(page_text):
     assert not re.findall(r"(?:src|href)=\"(?!/|data:)", page_text)
-    for path in [*STATIC.iterdir(), *(HOME / "templates").iterdir()]:
+    for path in [*STATIC.iterdir(), *TEMPLATES.iterdir()]:
         text = path.read_text("utf-8")
         found = set(re.findall(r"(?:url\(|import |fetch\(|src=\"|href=\")[\"']?(https?:[^\"')]*)", text))
         assert not found, path.name
@@ -57,30 +63,32 @@ def test_vendored_files_come_with_their_licences():
 def test_the_preview_shows_the_corruption_on_what_the_model_sees(open_client):
     classifier = load("resnet26")
     client = open_client(classifier)
-    position = int(re.search(r'name="sample" value="(\d+)"', client.get("/").text).group(1))
+    position = int(first_group(r'name="sample" value="(\d+)"', client.get("/").text))
     image = load_sample()[position].image
     for severity in (1, 5):
         form = {"sample": str(position), "corruption": "gaussian_noise", "severity": str(severity)}
         html = client.post("/page/preview", data=form, files={"image": b""}, headers=HTMX).text
         rng = sample_rng(0, f"gaussian_noise {severity} {content_id(image)}")
-        assert np.array_equal(shown(html), corrupt(image, "gaussian_noise", severity, rng))
+        assert np.array_equal(first_image(html), corrupt(image, "gaussian_noise", severity, rng))
     html = client.post(
         "/page/preview", data={"sample": str(position)}, files={"image": b""}, headers=HTMX
     ).text
-    assert np.array_equal(shown(html), image)
+    assert np.array_equal(first_image(html), image)
 
 
 def test_an_uploaded_image_comes_before_a_chosen_one(open_client):
     client = open_client()
-    html = client.post("/page/preview", data={"sample": "1"}, files={"image": png(3)}, headers=HTMX).text
-    expected = build_classifier("group-norm").point(Image.open(io.BytesIO(png(3)))).fitted
-    assert np.array_equal(shown(html), expected)
+    html = client.post(
+        "/page/preview", data={"sample": "1"}, files={"image": image_file(3)}, headers=HTMX
+    ).text
+    expected = build_classifier("group-norm").point(Image.open(io.BytesIO(image_file(3)))).fitted
+    assert np.array_equal(first_image(html), expected)
 
 
 def test_the_result_shows_both_answers_and_the_views(open_client):
     client = open_client()
     form = {"corruption": "contrast", "severity": "3", "n_views": "6", "lr_step": "0"}
-    html = client.post("/page/predict", data=form, files={"image": png(3)}, headers=HTMX).text
+    html = client.post("/page/predict", data=form, files={"image": image_file(3)}, headers=HTMX).text
     assert html.count("<article data-side=") == 2 and html.count('alt="View ') == 6
     assert len(re.findall(r"<rect width=", html)) == 2 * 5 and "nats" in html and "<html" not in html
     widths = [float(width) for width in re.findall(r'<rect width="([\d.]+)"', html)]
@@ -90,29 +98,29 @@ def test_the_result_shows_both_answers_and_the_views(open_client):
 @pytest.mark.parametrize("method", ["tta", "restore"])
 def test_a_method_that_averages_shows_its_views_too(open_client, method):
     client = open_client(method=method, options={"restore": {"early_views": None}, "tta": {"n_views": 6}})
-    html = client.post("/page/predict", files={"image": png(3)}, headers=HTMX).text
+    html = client.post("/page/predict", files={"image": image_file(3)}, headers=HTMX).text
     assert METHODS[method].about in client.get("/").text
     assert "Not adapted" not in html and html.count('alt="View ') == (6 if method == "tta" else 16)
-    assert "after it adapted" not in html
+    assert "after adaptation" not in html
 
 
 def test_without_scripts_the_answer_is_a_page(open_client):
     client = open_client()
-    html = client.post("/page/predict", files={"image": png(3)}).text
+    html = client.post("/page/predict", files={"image": image_file(3)}).text
     assert html.count("<article data-side=") == 2 and "<html" in html
 
 
-def test_refusals_are_pieces_of_the_page(open_client):
+def test_errors_are_parts_of_the_page(open_client):
     client = open_client(max_body=2**16)
     for form, data, status, name in (
         ({}, b"", 422, "invalid"),
         ({"sample": "77777"}, b"", 422, "invalid"),
-        ({"corruption": "rain"}, png(), 422, "invalid"),
-        ({"severity": "6"}, png(), 422, "invalid"),
-        ({"n_views": "999"}, png(), 422, "invalid"),
-        ({"lr_step": "999"}, png(), 422, "invalid"),
+        ({"corruption": "rain"}, image_file(), 422, "invalid"),
+        ({"severity": "6"}, image_file(), 422, "invalid"),
+        ({"n_views": "999"}, image_file(), 422, "invalid"),
+        ({"lr_step": "999"}, image_file(), 422, "invalid"),
         ({}, b"<b>no image</b>", 415, "unsupported_type"),
-        ({}, png()[:-30], 422, "damaged_image"),
+        ({}, image_file()[:-30], 422, "damaged_image"),
         ({}, bytes(2**16), 413, "too_large"),
     ):
         reply = client.post("/page/predict", data=form, files={"image": data}, headers=HTMX)
@@ -120,8 +128,14 @@ def test_refusals_are_pieces_of_the_page(open_client):
         assert reply.headers["content-type"].startswith("text/html") and 'role="alert"' in reply.text
 
 
+def test_an_error_on_the_page_is_escaped(open_client):
+    client, field = open_client(), "<script>"
+    reply = client.post("/page/predict", data={field: "1"}, files={"image": image_file()}, headers=HTMX)
+    assert reply.status_code == 422 and "&lt;script&gt;" in reply.text and field not in reply.text
+
+
 def test_a_method_without_views_has_no_sliders(open_client):
     client = open_client(method="source")
     assert 'name="n_views"' not in client.get("/").text
-    html = client.post("/page/predict", files={"image": png()}, headers=HTMX).text
+    html = client.post("/page/predict", files={"image": image_file()}, headers=HTMX).text
     assert "Not adapted" in html and "source adapts nothing" in html

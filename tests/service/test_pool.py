@@ -1,4 +1,4 @@
-"""Replicas and those who wait for them, without HTTP."""
+"""The pool of replicas and its queue, without HTTP."""
 
 import asyncio
 import threading
@@ -11,28 +11,28 @@ from memo_tta.errors import ConfigError
 from memo_tta.models.fingerprint import fingerprint
 from memo_tta.service import pool as pool_module
 from memo_tta.service.api_errors import ApiError
-from memo_tta.service.deadline import Costs
+from memo_tta.service.deadline import AdaptationTimes
 from memo_tta.service.pool import Pool
 from memo_tta.service.replica import Replica
 from tests.nets import build_classifier, everything
-from tests.service.live import PATIENCE, build_served, until
+from tests.service.live import TIMEOUT, build_served_model, wait_until
 
 
 @pytest.fixture
-def served():
-    return build_served()
+def served_model():
+    return build_served_model()
 
 
 @pytest.fixture
-def start(served):
+def start(served_model):
     pools = []
 
     def build(replicas=1, queue_size=2):
-        costs = Costs()
-        pool = Pool(lambda is_wanted: Replica(served, costs, is_wanted), replicas, 1, queue_size)
+        times = AdaptationTimes()
+        pool = Pool(lambda is_cancelled: Replica(served_model, times, is_cancelled), replicas, 1, queue_size)
         pools.append(pool)
         pool.start()
-        until(lambda: pool.is_ready)
+        wait_until(lambda: pool.is_ready)
         return pool
 
     yield build
@@ -40,54 +40,73 @@ def start(served):
         pool.close()
 
 
-class Held:
-    """Work that begins, and ends when it is told to."""
+class BlockedWork:
+    """Work that blocks until it may end."""
 
     def __init__(self, result=None):
         self.began, self.may_end, self.result = threading.Event(), threading.Event(), result
 
-    def __call__(self, replica, is_wanted):
+    def __call__(self, replica, is_cancelled):
         self.began.set()
-        assert self.may_end.wait(PATIENCE)
+        assert self.may_end.wait(TIMEOUT)
         return self.result
 
 
 def run(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, PATIENCE))
+    return asyncio.run(asyncio.wait_for(coroutine, TIMEOUT))
 
 
 def test_a_full_queue_refuses_and_says_when_to_come_back(start):
     pool = start(replicas=1, queue_size=2)
 
     async def scenario():
-        works = [Held(n) for n in range(3)]
+        works = [BlockedWork(n) for n in range(3)]
         tasks = [asyncio.create_task(pool.run(work)) for work in works]
-        await asyncio.to_thread(works[0].began.wait, PATIENCE)
-        assert (pool.busy, pool.depth) == (1, 2)
-        with pytest.raises(ApiError) as refused:
-            await pool.run(Held())
-        assert refused.value.name == "busy" and int(refused.value.headers["Retry-After"]) >= 1
+        await asyncio.to_thread(works[0].began.wait, TIMEOUT)
+        assert (pool.n_busy, pool.queue_depth) == (1, 2)
+        with pytest.raises(ApiError) as raised:
+            await pool.run(BlockedWork())
+        assert raised.value.name == "busy" and int(raised.value.headers["Retry-After"]) >= 1
         for work in works:
             work.may_end.set()
         assert await asyncio.gather(*tasks) == [0, 1, 2]
 
     run(scenario())
-    until(lambda: (pool.busy, pool.depth) == (0, 0))
+    wait_until(lambda: (pool.n_busy, pool.queue_depth) == (0, 0))
+
+
+def test_a_full_queue_estimates_the_wait_from_recent_durations(start):
+    pool = start(replicas=1, queue_size=2)
+
+    async def scenario():
+        works = [BlockedWork() for _ in range(3)]
+        tasks = [asyncio.create_task(pool.run(work)) for work in works]
+        await asyncio.to_thread(works[0].began.wait, TIMEOUT)
+        for seconds in (4.0, 4.0, 400.0):
+            pool._durations.add(seconds)
+        with pytest.raises(ApiError) as raised:
+            pool.check_capacity()
+        assert raised.value.headers["Retry-After"] == "8", "two wait, and one slow task does not count"
+        for work in works:
+            work.may_end.set()
+        await asyncio.gather(*tasks)
+
+    run(scenario())
 
 
 def test_work_that_is_cancelled_gives_its_place_free_at_once(start):
     pool = start(replicas=1, queue_size=1)
 
     async def scenario():
-        first, second, third = Held(), Held(), Held("third")
+        first, second, third = BlockedWork(), BlockedWork(), BlockedWork("third")
         task = asyncio.create_task(pool.run(first))
-        await asyncio.to_thread(first.began.wait, PATIENCE)
+        await asyncio.to_thread(first.began.wait, TIMEOUT)
         waiting = asyncio.create_task(pool.run(second))
         await asyncio.sleep(0)
-        assert pool.depth == 1
+        assert pool.queue_depth == 1
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        assert pool.depth == 0
+        assert pool.queue_depth == 0
         later = asyncio.create_task(pool.run(third))
         for work in (first, third):
             work.may_end.set()
@@ -97,70 +116,70 @@ def test_work_that_is_cancelled_gives_its_place_free_at_once(start):
     run(scenario())
 
 
-def test_running_work_learns_that_it_is_not_wanted(start):
-    pool, learnt = start(), threading.Event()
+def test_running_work_learns_that_it_is_cancelled(start):
+    pool, noticed = start(), threading.Event()
     began = threading.Event()
 
-    def work(replica, is_wanted):
+    def work(replica, is_cancelled):
         began.set()
-        until(lambda: not is_wanted())
-        learnt.set()
+        wait_until(is_cancelled)
+        noticed.set()
 
     async def scenario():
         task = asyncio.create_task(pool.run(work))
-        await asyncio.to_thread(began.wait, PATIENCE)
+        await asyncio.to_thread(began.wait, TIMEOUT)
         task.cancel()
-        await asyncio.to_thread(learnt.wait, PATIENCE)
+        await asyncio.to_thread(noticed.wait, TIMEOUT)
 
     run(scenario())
-    assert learnt.is_set()
-    until(lambda: pool.busy == 0)
+    assert noticed.is_set()
+    wait_until(lambda: pool.n_busy == 0)
 
 
-def test_a_replica_with_other_weights_is_replaced_and_counted(start, served, monkeypatch, caplog):
+def test_a_replica_with_other_weights_is_replaced_and_counted(start, served_model, monkeypatch, caplog):
     monkeypatch.setattr(pool_module, "CHECK_EVERY", 2)
     pool, counted = start(), []
     pool.on_replaced = lambda: counted.append(1)
 
-    def spoil(replica, is_wanted):
+    def change_weights(replica, is_cancelled):
         next(replica.classifier.module.parameters()).data[0] += 1
 
-    def look(replica, is_wanted):
+    def look_up(replica, is_cancelled):
         return fingerprint(replica.classifier.module)
 
-    assert run(pool.run(look)) == served.fingerprint
-    run(pool.run(spoil))
-    until(lambda: pool.busy == 0)
-    assert counted == [1] and pool.replaced == 1 and "replaced" in caplog.text
-    assert run(pool.run(look)) == served.fingerprint
+    assert run(pool.run(look_up)) == served_model.fingerprint
+    run(pool.run(change_weights))
+    wait_until(lambda: pool.n_busy == 0)
+    assert counted == [1] and pool.n_replaced == 1 and "replaced" in caplog.text
+    assert run(pool.run(look_up)) == served_model.fingerprint
 
 
-def test_after_a_mistake_the_replica_is_looked_at(start, served):
+def test_after_a_mistake_the_replica_is_looked_at(start, served_model):
     pool = start()
 
-    def fail(replica, is_wanted):
+    def fail(replica, is_cancelled):
         next(replica.classifier.module.parameters()).data[0] += 1
         raise RuntimeError("in the middle")
 
     with pytest.raises(RuntimeError, match="in the middle"):
         run(pool.run(fail))
-    until(lambda: pool.busy == 0)
-    assert pool.replaced == 1
+    wait_until(lambda: pool.n_busy == 0)
+    assert pool.n_replaced == 1
 
 
 def test_closing_finishes_what_was_accepted_and_refuses_the_rest(start):
     pool = start(replicas=1, queue_size=2)
 
     async def scenario():
-        works = [Held(n) for n in range(3)]
+        works = [BlockedWork(n) for n in range(3)]
         tasks = [asyncio.create_task(pool.run(work)) for work in works]
-        await asyncio.to_thread(works[0].began.wait, PATIENCE)
+        await asyncio.to_thread(works[0].began.wait, TIMEOUT)
         closing = asyncio.create_task(asyncio.to_thread(pool.close))
-        while not pool.closing:
+        while not pool.is_closing:
             await asyncio.sleep(0.01)
-        with pytest.raises(ApiError) as refused:
-            await pool.run(Held())
-        assert refused.value.name == "stopping" and not pool.is_ready
+        with pytest.raises(ApiError) as raised:
+            await pool.run(BlockedWork())
+        assert raised.value.name == "stopping" and not pool.is_ready
         for work in works:
             work.may_end.set()
         assert await asyncio.gather(*tasks) == [0, 1, 2]
@@ -171,71 +190,75 @@ def test_closing_finishes_what_was_accepted_and_refuses_the_rest(start):
 
 def test_before_the_first_replica_is_warm_nothing_is_taken():
     may_build = threading.Event()
-    served = build_served()
+    served_model = build_served_model()
 
-    def build(is_wanted):
-        assert may_build.wait(PATIENCE)
-        return Replica(served, Costs(), is_wanted)
+    def build(is_cancelled):
+        assert may_build.wait(TIMEOUT)
+        return Replica(served_model, AdaptationTimes(), is_cancelled)
 
     pool = Pool(build, 1, 1, 4)
     pool.start()
     try:
-        with pytest.raises(ApiError) as refused:
-            pool.check_room()
-        assert refused.value.name == "starting" and not pool.is_ready
+        with pytest.raises(ApiError) as raised:
+            pool.check_capacity()
+        assert raised.value.name == "starting" and not pool.is_ready
         may_build.set()
-        until(lambda: pool.is_ready)
+        wait_until(lambda: pool.is_ready)
     finally:
         may_build.set()
         pool.close()
 
 
 def test_when_closed_every_thread_has_ended_though_one_was_warming_up(caplog):
-    served, began = build_served(), threading.Event()
+    served_model, began = build_served_model(), threading.Event()
     ended = []
 
-    class Lasting(Replica):
-        """Its end takes a while, as that of many weights does."""
+    class SlowToDelete(Replica):
+        """A replica whose deletion takes a while, as with many weights."""
 
         def __del__(self):
             time.sleep(0.2)
             ended.append(torch.ones(2).sum())
 
-    def build(is_wanted):
-        if began.is_set():  # the second replica warms up until nobody wants it
-            until(lambda: not is_wanted())
+    def build(is_cancelled):
+        if began.is_set():  # the second replica warms up until it is cancelled
+            wait_until(is_cancelled)
         began.set()
-        return Lasting(served, Costs(), is_wanted)
+        return SlowToDelete(served_model, AdaptationTimes(), is_cancelled)
 
     threads = set(threading.enumerate())
     pool = Pool(build, 2, 1, 4)
     pool.start()
-    until(lambda: pool.alive == 1)
+    wait_until(lambda: pool.n_alive == 1)
     pool.close()
     assert set(threading.enumerate()) <= threads and len(ended) == 2
-    assert not caplog.text, "a warm-up that was called off is no mistake"
+    assert not caplog.text, "a cancelled warm-up is no error"
 
 
 @pytest.mark.parametrize("method", ["source", "memo"])
 def test_every_method_that_draws_views_is_warm(method, monkeypatch):
-    served, built = build_served(method=method), []
-    build = served.build
+    served_model, built = build_served_model(method=method), []
+    build = served_model.build_method
     monkeypatch.setattr(
-        served, "build", lambda name, *others: built.append((name, others[-1])) or build(name, *others)
+        served_model,
+        "build_method",
+        lambda name, *others: built.append((name, others[-1])) or build(name, *others),
     )
-    Replica(served, Costs())
-    drawing = {name for name, options in served.methods.items() if "n_views" in options}
+    Replica(served_model, AdaptationTimes())
+    drawing = {name for name, options in served_model.methods.items() if "n_views" in options}
     assert {"tta", "memo"} < drawing <= {name for name, _ in built}
-    assert ("memo", served.methods["memo"]) in built or method != "memo", "as most requests will want it"
+    assert ("memo", served_model.methods["memo"]) in built or method != "memo", (
+        "the default method is warm with its own options"
+    )
 
 
 def test_a_replica_that_cannot_be_built_leaves_the_pool_unready(caplog):
-    def build(is_wanted):
+    def build(is_cancelled):
         raise RuntimeError("no memory")
 
     pool = Pool(build, 1, 1, 4)
     pool.start()
-    until(lambda: "RuntimeError: no memory" in caplog.text)
+    wait_until(lambda: "RuntimeError: no memory" in caplog.text)
     assert not pool.is_ready
     pool.close()
 
@@ -243,8 +266,8 @@ def test_a_replica_that_cannot_be_built_leaves_the_pool_unready(caplog):
 def test_replicas_are_copies_and_the_classifier_that_was_given_stays_as_it_was():
     classifier = build_classifier("batch-norm")
     before = everything(classifier.module)
-    served = build_served(classifier)
-    replica = Replica(served, Costs())
+    served_model = build_served_model(classifier)
+    replica = Replica(served_model, AdaptationTimes())
     mine = {p.data_ptr() for p in replica.classifier.module.parameters()}
     assert not mine & {p.data_ptr() for p in classifier.module.parameters()}
     assert everything(classifier.module) == before and replica.is_intact
@@ -252,18 +275,18 @@ def test_replicas_are_copies_and_the_classifier_that_was_given_stays_as_it_was()
 
 def test_each_thread_computes_with_its_share_of_the_cores(start):
     pool = start(replicas=2)
-    assert run(pool.run(lambda replica, is_wanted: torch.get_num_threads())) == 1
+    assert run(pool.run(lambda replica, is_cancelled: torch.get_num_threads())) == 1
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"method": "tent"}, "tent: needs more than the one point"),
-        ({"options": {"memo": {"reset": "anchor"}}}, "memo: needs more than the one point"),
-        ({"max_views": 3}, "memo: takes 4 views, and max_views is 3"),
+        ({"method": "tent"}, "tent: takes 64 images at once, but a request has one"),
+        ({"options": {"memo": {"reset": "anchor"}}}, "memo: carries state from one image to the next"),
+        ({"max_views": 3}, "memo: n_views: expected at most max_views = 3, got 4"),
         ({"method": "ttt"}, "ttt: GroupNormNet has no rotation head"),
     ],
 )
 def test_what_cannot_be_served_is_refused_at_the_start(settings, message):
     with pytest.raises(ConfigError, match=message):
-        build_served(**settings)
+        build_served_model(**settings)

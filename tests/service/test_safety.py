@@ -1,4 +1,4 @@
-"""Limits, tokens and headers: what a stranger can send, and what he learns from the answer."""
+"""Limits, tokens and headers: what an untrusted client can send, and what a response reveals."""
 
 import pytest
 
@@ -6,9 +6,9 @@ from memo_tta.errors import ConfigError
 from memo_tta.service import middleware
 from memo_tta.service.replica import Replica
 from memo_tta.service.settings import Settings
-from tests.service.bad_requests import bomb
+from tests.service.bad_requests import decompression_bomb
 from tests.service.http_client import multipart, predict_request, request
-from tests.service.live import build_served, live, png, until
+from tests.service.live import build_served_model, image_file, live_service, wait_until
 
 KIB = 2**10
 
@@ -16,18 +16,18 @@ KIB = 2**10
 @pytest.fixture(scope="module")
 def small():
     """A service with small limits."""
-    with live(build_served(max_body=64 * KIB, max_pixels=10_000, body_seconds=0.5)) as running:
-        yield running
+    with live_service(build_served_model(max_body=64 * KIB, max_pixels=10_000, body_seconds=0.5)) as service:
+        yield service
 
 
 def chunked(*chunks: bytes) -> tuple[bytes, ...]:
-    head = request("/v1/predict", kind=multipart(b"")[1], headers={"Transfer-Encoding": "chunked"})
-    ends = [b"%x\r\n" % len(chunk) + chunk + b"\r\n" for chunk in chunks]
-    return head.replace(b"Content-Length: 0\r\n", b""), *ends, b"0\r\n\r\n"
+    head = request("/v1/predict", content_type=multipart(b"")[1], headers={"Transfer-Encoding": "chunked"})
+    encoded = [b"%x\r\n" % len(chunk) + chunk + b"\r\n" for chunk in chunks]
+    return head.replace(b"Content-Length: 0\r\n", b""), *encoded, b"0\r\n\r\n"
 
 
 def test_a_body_in_chunks_is_a_body(small):
-    body, _ = multipart(png())
+    body, _ = multipart(image_file())
     assert small.send(*chunked(body[:50], body[50:])).status == 200
 
 
@@ -39,13 +39,13 @@ def test_a_body_above_the_limit_is_refused_however_it_is_sent(small):
         small.send(request("/v1/predict", headers={"Content-Length": "9" * 15})),
     ):
         assert (reply.status, reply.json["error"]) == (413, "too_large")
-    assert small.predict(png()).status == 200
+    assert small.predict(image_file()).status == 200
 
 
 def test_too_many_pixels_are_refused_before_they_are_decoded(small, monkeypatch):
-    monkeypatch.setattr(Replica, "predict", None)  # nothing may get so far
+    monkeypatch.setattr(Replica, "predict", None)  # no request may reach it
     for size in ((101, 100), (60_000, 60_000)):
-        reply = small.predict(bomb(*size))
+        reply = small.predict(decompression_bomb(*size))
         assert (reply.status, reply.json["error"]) == (413, "too_many_pixels")
 
 
@@ -53,8 +53,8 @@ def test_an_image_is_known_by_its_content(small):
     for data, status, error in (
         (b"\x89PNG but no picture", 415, "unsupported_type"),
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 415, "unsupported_type"),
-        (png()[:-30], 422, "damaged_image"),
-        (bomb(90, 90)[:60], 422, "damaged_image"),
+        (image_file()[:-30], 422, "damaged_image"),
+        (decompression_bomb(90, 90)[:60], 422, "damaged_image"),
         (b"", 422, "invalid"),
     ):
         reply = small.predict(data)
@@ -62,23 +62,28 @@ def test_an_image_is_known_by_its_content(small):
 
 
 def test_a_slow_body_is_cut_off(small):
-    whole = predict_request(png())
+    whole = predict_request(image_file())
     reply = small.send(whole[:-40], whole[-40:-20], pause=1.0)
     assert (reply.status, reply.json["error"]) == (408, "slow_body")
 
 
 def test_only_so_many_bodies_arrive_at_a_time(server, monkeypatch):
     monkeypatch.setattr(middleware, "MAX_UPLOADS", 1)
-    with server.begin(predict_request(png())[:-40]):
-        until(lambda: (reply := server.predict(png())).status == 503 and reply.headers["retry-after"] == "1")
-    until(lambda: server.predict(png()).status == 200)
+
+    def is_busy() -> bool:
+        reply = server.predict(image_file())
+        return reply.status == 503 and reply.headers["retry-after"] == "1"
+
+    with server.connect_and_send(predict_request(image_file())[:-40]):
+        wait_until(is_busy)
+    wait_until(lambda: server.predict(image_file()).status == 200)
 
 
 def test_a_token_opens_what_it_must(open_client):
     client = open_client(token="open-sesame")
     for path in ("/", "/healthz", "/readyz", "/openapi.json", "/static/page.css"):
         assert client.get(path).status_code == 200
-    files = {"image": png()}
+    files = {"image": image_file()}
     for headers in (
         {},
         {"Authorization": "Bearer wrong"},
@@ -116,11 +121,11 @@ def test_a_mistake_of_the_service_tells_nothing_and_the_next_request_works(open_
 
     with monkeypatch.context() as patch:
         patch.setattr(Replica, "predict", fail)
-        reply = client.post("/v1/predict", files={"image": png()})
+        reply = client.post("/v1/predict", files={"image": image_file()})
     assert reply.status_code == 500 and reply.json()["error"] == "internal"
     assert "secret" not in reply.text and "secret at" in caplog.text
     assert "nosniff" in reply.headers["x-content-type-options"]
-    assert client.post("/v1/predict", files={"image": png()}).status_code == 200
+    assert client.post("/v1/predict", files={"image": image_file()}).status_code == 200
 
 
 @pytest.mark.parametrize("wrong", [{"replicas": 0}, {"queue": -1}, {"token": "two words"}, {"token": ""}])

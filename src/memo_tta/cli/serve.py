@@ -89,7 +89,7 @@ def serve(
     with listen(host, port) as listener:
         where = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         click.echo(
-            f"memo: serving {served.model} with {method} on {where}, {settings.replicas} replicas", err=True
+            f"memo: serving {served.name} with {method} on {where}, {settings.replicas} replicas", err=True
         )
         if host not in LOOPBACK and settings.token is None:
             click.echo(

@@ -1,1 +1,1 @@
-"""The HTTP service: a pool of replicas that adapt to one request at a time, and a page that shows it."""
+"""The HTTP service: a pool of model replicas, each adapting to one request at a time, and a web page."""

@@ -1,49 +1,54 @@
-"""Every way to be refused: its name, its status, and what it says to a program and on the page."""
+"""Every error of the API: its name, its status and its message, as JSON or as a part of the page."""
 
 from collections.abc import Mapping
-from html import escape
 
 from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from memo_tta.service.page.rendering import render
+
 # Name → (status, when it happens). The OpenAPI document lists them all.
 API_ERRORS = {
-    "bad_request": (400, "The body is not what its content type says, or has too many parts."),
+    "bad_request": (400, "The body does not match its content type, or has too many parts."),
     "unauthorized": (401, "The bearer token is missing or wrong."),
-    "not_found": (404, "There is nothing at this address."),
-    "method_not_allowed": (405, "The address exists, but not for this HTTP method."),
+    "not_found": (404, "There is nothing at this path."),
+    "method_not_allowed": (405, "This path does not support the HTTP method."),
     "slow_body": (408, "The body did not arrive in time."),
     "too_large": (413, "The body has more bytes than allowed."),
     "too_many_pixels": (413, "The image has more pixels than allowed; it was not decoded."),
-    "unsupported_type": (415, "The body is neither multipart nor JSON, or the image is of no known format."),
+    "unsupported_type": (
+        415,
+        "The body is neither multipart nor JSON, or the format of the image is not supported.",
+    ),
     "invalid": (422, "A field is missing, unknown, of the wrong type or out of range."),
     "damaged_image": (422, "The image is truncated or damaged."),
-    "internal": (500, "A mistake of the service, and in its log."),
-    "busy": (503, "All replicas are busy and the queue is full; Retry-After says when to come back."),
+    "internal": (500, "An internal error; the service's log has the details."),
+    "busy": (503, "All replicas are busy and the queue is full: retry after the seconds in Retry-After."),
     "starting": (503, "The model is warming up."),
-    "stopping": (503, "The service finishes what it has accepted, and takes nothing new."),
+    "stopping": (503, "The service is shutting down: it finishes accepted requests and takes no new ones."),
 }
-RETRY_AFTER = "5"  # seconds, where nothing better is known
-BY_STATUS = {status: name for name, (status, _) in reversed(API_ERRORS.items())}
+RETRY_AFTER = "5"  # seconds, where no estimate exists
+# The first error of each status: a status alone does not tell two errors apart.
+NAME_BY_STATUS = {status: name for name, (status, _) in reversed(API_ERRORS.items())}
 
 
 class ApiError(Exception):
-    """A request that gets no answer, and why."""
+    """An error that the client gets as the response to its request."""
 
     def __init__(self, name: str, message: str | None = None, headers: Mapping[str, str] | None = None):
-        self.name, (self.status, default) = name, API_ERRORS[name]
-        self.message = default if message is None else message
+        self.name, (self.status, default_message) = name, API_ERRORS[name]
+        self.message = default_message if message is None else message
         self.headers = {**({"Retry-After": RETRY_AFTER} if self.status == 503 else {}), **(headers or {})}
         super().__init__(self.message)
 
     @classmethod
-    def of_status(cls, status: int, headers: Mapping[str, str] | None = None) -> "ApiError":
-        """For what the framework refuses, in our words: its own may name versions."""
-        return cls(BY_STATUS.get(status, "bad_request"), headers=headers)
+    def from_status(cls, status: int, headers: Mapping[str, str] | None = None) -> "ApiError":
+        """Replace an error of the framework, whose own message may reveal versions."""
+        return cls(NAME_BY_STATUS.get(status, "bad_request"), headers=headers)
 
-    def response(self, asked: Headers) -> Response:
-        """JSON; for the page's own requests, a piece of it."""
-        if "hx-request" in asked:
-            opening = f'<article class="refusal" role="alert" data-error="{self.name}">'
-            return HTMLResponse(f"{opening}{escape(self.message)}</article>", self.status, self.headers)
+    def response(self, request_headers: Headers) -> Response:
+        """Return JSON, or an HTML fragment if htmx on the page sent the request."""
+        if "hx-request" in request_headers:
+            html = render("error.html", name=self.name, message=self.message)
+            return HTMLResponse(html, self.status, self.headers)
         return JSONResponse({"error": self.name, "message": self.message}, self.status, self.headers)

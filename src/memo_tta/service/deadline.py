@@ -1,85 +1,97 @@
-"""Adaptation that can be called off: layers look at the clock, forward and backward."""
+"""Adaptation that stops at a deadline or on cancellation, in the middle of a forward or backward pass."""
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
+from functools import partial
 from math import inf
-from statistics import median
+from threading import Lock
 from time import perf_counter
 from typing import Any
 
 from torch import Tensor, nn
 
-KEPT, MARGIN = 5, 1.1  # durations of each kind; room for one that takes longer
-STALE = 5.0  # seconds
-LOOKS = 8  # per pass: each needs Python's lock, which the backward pass of another replica does without
+from memo_tta.durations import RecentDurations
+
+KEPT = 5  # durations of each kind of adaptation
+MARGIN = 1.1  # on the typical duration, for an adaptation that takes longer
+STALE = 5.0  # seconds after which a duration says nothing about the next one
+CHECKS_PER_PASS = 8  # each needs Python's lock, which the backward pass of another replica does without
+
+IsCancelled = Callable[[], bool]
 
 
 class DeadlineExceeded(Exception):
-    """The deadline passed."""
+    """The deadline passed while the module was working."""
 
 
 class Cancelled(Exception):
-    """Nobody waits for the answer any more."""
+    """The result is no longer needed: the client disconnected, or the service is shutting down."""
 
 
 class DeadlineHooks:
-    """Hooks on some of a module's layers that end its work between two layers.
+    """Hooks on some of a module's layers that stop its work at a deadline or on cancellation.
 
-    The episode around that work puts the weights back, as after any exception. Work outside the layers,
-    such as making views, is not cut short.
+    The episode around that work restores the weights, as after any exception. Work outside the layers,
+    such as making views, is not interrupted.
     """
 
     def __init__(self, module: nn.Module):
-        self._until, self._is_wanted = inf, _always
+        self._deadline, self._is_cancelled = inf, never_cancelled
         layers = [layer for layer in module.modules() if not any(True for _ in layer.children())]
-        for layer in layers[:: max(1, len(layers) // LOOKS)]:
-            layer.register_forward_pre_hook(self._before)
-            layer.register_forward_hook(self._after)
+        for layer in layers[:: max(1, len(layers) // CHECKS_PER_PASS)]:
+            layer.register_forward_pre_hook(self._before_forward)
+            layer.register_forward_hook(self._after_forward)
 
     @contextmanager
-    def over(self, until: float, is_wanted: Callable[[], bool]) -> Iterator[None]:
-        """Within the block, work ends with DeadlineExceeded or Cancelled; `until` is a perf_counter time."""
-        self._until, self._is_wanted = until, is_wanted
+    def enforce(self, deadline: float, is_cancelled: IsCancelled) -> Generator[None]:
+        """Raise DeadlineExceeded or Cancelled from layers in the block; `deadline` is a perf_counter time."""
+        self._deadline, self._is_cancelled = deadline, is_cancelled
         try:
-            self.look()
+            self._check()
             yield
         finally:
-            self._until, self._is_wanted = inf, _always
+            self._deadline, self._is_cancelled = inf, never_cancelled
 
-    def look(self, *_: Any) -> None:
-        if not self._is_wanted():
+    def _check(self, *_: Any) -> None:
+        if self._is_cancelled():
             raise Cancelled
-        if perf_counter() > self._until:
+        if perf_counter() > self._deadline:
             raise DeadlineExceeded
 
-    def _before(self, _layer: nn.Module, _inputs: Any) -> None:
-        self.look()
+    def _before_forward(self, _layer: nn.Module, _inputs: Any) -> None:
+        self._check()
 
-    def _after(self, _layer: nn.Module, _inputs: Any, output: Any) -> None:
+    def _after_forward(self, _layer: nn.Module, _inputs: Any, output: Any) -> None:
         if isinstance(output, Tensor) and output.requires_grad:
-            output.register_hook(self.look)
+            output.register_hook(self._check)  # pyright: ignore[reportUnknownMemberType]: torch has no types
 
 
-def _always() -> bool:
-    return True
+def never_cancelled() -> bool:
+    return False
 
 
-class Costs:
-    """How long adaptation took of late, so that none begins that cannot end in time."""
+class AdaptationTimes:
+    """Recent durations of each kind of adaptation, shared by all replicas."""
 
     def __init__(self) -> None:
-        self._recent: dict[object, tuple[float, ...]] = {}
-        self._measured: dict[object, float] = {}
+        self._lock = Lock()
+        self._durations = defaultdict[Hashable, RecentDurations](partial(RecentDurations, KEPT))
+        self._measured_at: dict[Hashable, float] = {}  # perf_counter times
 
-    def fits(self, kind: object, seconds: float) -> bool:
-        """Whether that kind of adaptation should end within so many seconds.
+    def fits(self, kind: Hashable, seconds: float) -> bool:
+        """Return whether this kind of adaptation is expected to finish within `seconds`.
 
-        What was not measured for a while may try: a slow hour must not be held against it for ever.
+        A kind that was not measured recently may start, so that one slow period does not disable it for good.
         """
-        if perf_counter() - self._measured.get(kind, -inf) > STALE:
-            return seconds > 0
-        return MARGIN * median(self._recent[kind]) <= seconds
+        with self._lock:
+            if perf_counter() - self._measured_at.get(kind, -inf) > STALE:
+                return seconds > 0
+            typical = self._durations[kind].typical
+        return typical is None or MARGIN * typical <= seconds
 
-    def took(self, kind: object, seconds: float) -> None:
-        self._recent[kind] = (*self._recent.get(kind, ())[1 - KEPT :], seconds)
-        self._measured[kind] = perf_counter()
+    def add(self, kind: Hashable, seconds: float) -> None:
+        """Record one adaptation."""
+        with self._lock:
+            self._durations[kind].add(seconds)
+            self._measured_at[kind] = perf_counter()

@@ -1,4 +1,4 @@
-"""Where requests become work for the pool, and its results become answers."""
+"""Handlers of prediction requests, which become tasks for the pool."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -10,176 +10,119 @@ from PIL import Image
 from starlette.requests import Request
 from starlette.types import Receive
 
-from memo_tta.methods import Prediction
+from memo_tta.data.corruptions.severity import CorruptionLevel
 from memo_tta.service.api_errors import ApiError
-from memo_tta.service.deadline import Costs
+from memo_tta.service.deadline import AdaptationTimes, IsCancelled
 from memo_tta.service.metrics import Metrics
 from memo_tta.service.model import ServedModel
-from memo_tta.service.parsing import FORMATS, from_base64, opened, read_form, read_json
+from memo_tta.service.parsing import decode_base64, open_image, read_form, read_json
 from memo_tta.service.pool import Pool
-from memo_tta.service.replica import CorruptionLevel, IsWanted, PredictionRequest, PredictionResult, Replica
-from memo_tta.service.schemas import RequestOptions, body_model, options_model
+from memo_tta.service.replica import PredictionRequest, PredictionResult, Replica
+from memo_tta.service.responses import prediction_response
+from memo_tta.service.schemas import RequestOptions, json_request_model, options_model
 
 Value = TypeVar("Value")
 
 
-class ClientLeft(Exception):
-    """Nobody is there to be answered."""
+class ClientDisconnected(Exception):
+    """The client closed the connection before its response."""
 
 
 class Handlers:
-    """One service: what is served, its pool and its metrics."""
+    """The model that is served, the pool of its replicas, and the metrics."""
 
-    def __init__(self, served: ServedModel):
-        settings, costs = served.settings, Costs()
-        self.served, self.metrics = served, Metrics()
+    def __init__(self, served_model: ServedModel):
+        settings, times = served_model.settings, AdaptationTimes()
+        self.served_model, self.metrics = served_model, Metrics()
         self.pool = Pool(
-            lambda is_wanted: Replica(served, costs, is_wanted),
+            lambda is_cancelled: Replica(served_model, times, is_cancelled),
             settings.replicas,
             settings.threads,
             settings.queue_size,
         )
-        self.pool.on_replaced = self.metrics.replica_replaced
-        self.metrics.watch("queue_depth", "Requests that wait for a replica", lambda: self.pool.depth)
-        self.metrics.watch("replicas_busy", "Replicas at work", lambda: self.pool.busy)
-        self.options = options_model(served)
-        self.json_body = body_model(self.options)
+        self.pool.on_replaced = self.metrics.count_replacement
+        self.metrics.add_gauge("queue_depth", "Requests waiting for a replica", lambda: self.pool.queue_depth)
+        self.metrics.add_gauge("replicas_busy", "Replicas at work", lambda: self.pool.n_busy)
+        self.options_model = options_model(served_model)
+        self.json_model = json_request_model(served_model)
 
     async def predict(self, request: Request, arrived: float) -> dict[str, Any]:
-        """The answer to a prediction over the API."""
-        options, data = await self._read(request)
-        self.pool.check_room()  # before any work on the image
-        ask = PredictionRequest(
-            image=await self.open(data),
+        """Return the JSON response to a request that arrived at this perf_counter time."""
+        options, data = await self._parse(request)
+        self.pool.check_capacity()  # before any work on the image
+        prediction_request = PredictionRequest(
+            image=await self.open_image(data),
             method=options.method,
             options=self._method_options(options),
             explain=options.explain,
-            until=arrived + options.deadline_ms / 1000,
+            deadline=arrived + options.deadline_ms / 1000,
         )
-        answer = await self.answer(ask, request.receive, arrived)
-        return _response(ask, answer, options.top_k)
+        result = await self.run(prediction_request, request.receive, arrived)
+        return prediction_response(prediction_request, result, options.top_k)
 
-    async def answer(self, ask: PredictionRequest, receive: Receive, arrived: float) -> PredictionResult:
-        """The pool's answer, counted; a client that leaves gives its place free."""
+    async def run(self, request: PredictionRequest, receive: Receive, arrived: float) -> PredictionResult:
+        """Predict in the pool and record the metrics; cancel if the client disconnects."""
         accepted = perf_counter()
 
-        def work(replica: Replica, is_wanted: IsWanted) -> PredictionResult:
+        def work(replica: Replica, is_cancelled: IsCancelled) -> PredictionResult:
             waited = perf_counter() - accepted
-            answer = replica.predict(ask, is_wanted)
-            answer.seconds["queue"] = waited
-            return answer
+            result = replica.predict(request, is_cancelled)
+            result.seconds["queue"] = waited
+            return result
 
-        answer = await self.unless_left(self.pool.run(work), receive)
-        answer.seconds["total"] = perf_counter() - arrived
-        self.metrics.predicted(ask.method, answer.prediction, answer.seconds)
-        return answer
+        result = await self._cancel_on_disconnect(self.pool.run(work), receive)
+        result.seconds["total"] = perf_counter() - arrived
+        self.metrics.count_prediction(request.method, result.prediction, result.seconds)
+        return result
 
-    async def picture(
-        self, image: Image.Image | np.ndarray, shift: CorruptionLevel | None, receive: Receive
+    async def preview(
+        self, image: Image.Image | np.ndarray, corruption_level: CorruptionLevel | None, receive: Receive
     ) -> np.ndarray:
-        """What the model would see of an image."""
-        return await self.unless_left(
-            self.pool.run(lambda replica, _: replica.picture(image, shift)), receive
+        """Return the image as the model sees it: corrupted, resized and cropped."""
+        return await self._cancel_on_disconnect(
+            self.pool.run(lambda replica, _: replica.preview(image, corruption_level)), receive
         )
 
-    async def open(self, data: bytes | None) -> Image.Image:
-        """In a thread: a file can be made so that its header alone takes long."""
-        return await asyncio.to_thread(opened, data, self.served.settings.max_pixels)
+    async def open_image(self, data: bytes | None) -> Image.Image:
+        """Open an image in a thread: a crafted file can make reading its header alone slow."""
+        return await asyncio.to_thread(open_image, data, self.served_model.settings.max_pixels)
 
-    async def unless_left(self, work: Coroutine[Any, Any, Value], receive: Receive) -> Value:
-        """The work's result; it is cancelled when the client leaves."""
-        task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_left(receive))
+    async def _cancel_on_disconnect(self, work: Coroutine[Any, Any, Value], receive: Receive) -> Value:
+        """Return the result of the work; cancel it and raise ClientDisconnected if the client goes first."""
+        task, disconnect = asyncio.ensure_future(work), asyncio.ensure_future(_disconnect(receive))
         try:
-            await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, disconnect}, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
-            self.metrics.client_left()
-            raise ClientLeft
+            self.metrics.count_disconnect()
+            raise ClientDisconnected
         finally:
             task.cancel()
-            gone.cancel()
+            disconnect.cancel()
 
-    def model(self) -> dict[str, Any]:
-        served, settings = self.served, self.served.settings
-        labels = served.classifier.labels
-        return {
-            "model": served.model,
-            "fingerprint": served.fingerprint,
-            "parameters": sum(p.numel() for p in served.classifier.module.parameters()),
-            "input_size": served.classifier.size,
-            "labels": labels and list(labels),
-            "method": settings.method,
-            "methods": served.methods,
-            "replicas": settings.replicas,
-            "limits": {
-                "max_views": settings.max_views,
-                "deadline_ms": settings.deadline_ms,
-                "max_body_bytes": settings.max_body,
-                "max_pixels": settings.max_pixels,
-                "formats": list(FORMATS),
-            },
-        }
-
-    async def _read(self, request: Request) -> tuple[RequestOptions, bytes | None]:
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind == "multipart/form-data":
-            form = await read_form(request, self.options)
+    async def _parse(self, request: Request) -> tuple[RequestOptions, bytes | None]:
+        """Return the options of a request and the bytes of its image file."""
+        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if content_type == "multipart/form-data":
+            form = await read_form(request, self.options_model)
             return form.fields, form.image
-        if kind == "application/json":
-            fields = read_json(await request.body(), self.json_body)
-            return fields, from_base64(getattr(fields, "image"))  # noqa: B009
+        if content_type == "application/json":
+            fields = read_json(await request.body(), self.json_model)
+            return fields, decode_base64(fields.image)
         raise ApiError("unsupported_type", "Content-Type: expected multipart/form-data or application/json")
 
     def _method_options(self, options: RequestOptions) -> dict[str, Any]:
-        """All that a request may choose of the method, said or not."""
-        chosen = dict(self.served.methods[options.method])
+        """Return the method's options: its defaults, replaced by those that the request sets."""
+        method_options = dict(self.served_model.methods[options.method])
         for name, value in (("n_views", options.n_views), ("lr", options.lr)):
-            if value is not None and name not in chosen:
+            if value is not None and name not in method_options:
                 raise ApiError("invalid", f"{name}: the method {options.method} has no such option")
             if value is not None:
-                chosen[name] = value
-        return {**chosen, "seed": options.seed}
+                method_options[name] = value
+        return {**method_options, "seed": options.seed}
 
 
-async def _left(receive: Receive) -> None:
+async def _disconnect(receive: Receive) -> None:
+    """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def _response(ask: PredictionRequest, answer: PredictionResult, top_k: int) -> dict[str, Any]:
-    prediction = answer.prediction
-    stages = ("queue", "decode", "source", "views", "model", "predict", "total")
-    return {
-        **_summary(prediction, top_k),
-        "source": _summary(prediction.source, top_k),
-        "adapted": prediction.adapted,
-        "status": prediction.status,
-        "reason": prediction.reason,
-        "marginal_entropy": prediction.marginal_entropy,
-        "method": ask.method,
-        "n_views": ask.options.get("n_views"),
-        "seed": ask.options["seed"],
-        "timings": {f"{stage}_ms": round(1000 * answer.seconds.get(stage, 0.0), 3) for stage in stages},
-        "views": _views(answer) if ask.explain else None,
-    }
-
-
-def _summary(prediction: Prediction, top_k: int) -> dict[str, Any]:
-    return {
-        "label": prediction.label,
-        "index": prediction.index,
-        "score": prediction.score,
-        "entropy": max(0.0, prediction.entropy),  # rounding can leave a trace below
-        "top": prediction.top(top_k),
-    }
-
-
-def _views(answer: PredictionResult) -> list[dict[str, Any]]:
-    return [
-        {
-            "thumbnail": thumbnail,
-            "before": {"label": before.label, "score": before.score},
-            "after": {"label": after.label, "score": after.score},
-        }
-        for thumbnail, before, after in zip(answer.views, answer.before, answer.after, strict=True)
-    ]

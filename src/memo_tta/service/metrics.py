@@ -1,6 +1,6 @@
-"""What Prometheus is told."""
+"""Metrics for Prometheus."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -12,12 +12,12 @@ PATHS = ("/", "/v1/predict", "/v1/model", "/healthz", "/readyz", "/metrics", "/p
 
 
 class Metrics:
-    """In a registry of its own, so that one process can hold several services."""
+    """The metrics of one service, in a registry of their own: one process can hold several services."""
 
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()
         self._requests = Counter(
-            "memo_requests", "Answers by path and status", ["path", "status"], registry=registry
+            "memo_requests", "Responses by path and status", ["path", "status"], registry=registry
         )
         self._seconds = Histogram(
             "memo_stage_seconds", "Duration of each stage", ["stage"], registry=registry, buckets=SECONDS
@@ -28,33 +28,41 @@ class Metrics:
         self._entropy = Histogram(
             "memo_entropy_nats", "Entropy of the predictions", ["when"], registry=registry, buckets=NATS
         )
-        self._left = Counter("memo_clients_left", "Clients that left before their answer", registry=registry)
-        self._replaced = Counter(
-            "memo_replicas_replaced", "Replicas whose weights were not the source's", registry=registry
+        self._disconnects = Counter(
+            "memo_clients_left", "Clients that disconnected before their response", registry=registry
+        )
+        self._replacements = Counter(
+            "memo_replicas_replaced", "Replicas replaced because their weights had changed", registry=registry
         )
 
-    def watch(self, name: str, about: str, value: Callable[[], float]) -> None:
-        """A gauge that is read when Prometheus asks."""
+    def add_gauge(self, name: str, about: str, value: Callable[[], float]) -> None:
+        """Add a gauge whose value is read at every scrape."""
         Gauge(f"memo_{name}", about, registry=self._registry).set_function(value)
 
-    def count_request(self, path: str, status: int) -> None:
+    def count_response(self, path: str, status: int) -> None:
+        """Count one response; paths outside the service share one label, so that clients cannot add more."""
         self._requests.labels(path if path in PATHS else "other", str(status)).inc()
 
-    def stage(self, name: str, seconds: float) -> None:
-        self._seconds.labels(name).observe(seconds)
+    def observe_stage(self, stage: str, seconds: float) -> None:
+        """Record how long one stage of a request took."""
+        self._seconds.labels(stage).observe(seconds)
 
-    def predicted(self, method: str, prediction: Prediction, seconds: dict[str, float]) -> None:
+    def count_prediction(self, method: str, prediction: Prediction, seconds: Mapping[str, float]) -> None:
+        """Record one prediction: its status, its entropy and the seconds of each stage."""
         self._predictions.labels(method, str(prediction.status)).inc()
         self._entropy.labels("before").observe(prediction.source.entropy)
         self._entropy.labels("after").observe(prediction.entropy)
         for stage, duration in seconds.items():
-            self.stage(stage, duration)
+            self.observe_stage(stage, duration)
 
-    def client_left(self) -> None:
-        self._left.inc()
+    def count_disconnect(self) -> None:
+        """Count a client that disconnected before its response."""
+        self._disconnects.inc()
 
-    def replica_replaced(self) -> None:
-        self._replaced.inc()
+    def count_replacement(self) -> None:
+        """Count a replica that was replaced."""
+        self._replacements.inc()
 
     def text(self) -> bytes:
+        """Return all metrics in the text format of Prometheus."""
         return generate_latest(self._registry)

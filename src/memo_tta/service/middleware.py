@@ -1,4 +1,4 @@
-"""What stands before the application: headers on every answer, the token, and bodies within bounds."""
+"""ASGI middleware: security headers, the bearer token, and limits on request bodies."""
 
 import asyncio
 import hmac
@@ -13,7 +13,7 @@ from memo_tta.service.api_errors import ApiError
 from memo_tta.service.metrics import Metrics
 from memo_tta.service.settings import Settings
 
-SECURITY = {
+SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -24,15 +24,15 @@ SECURITY = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-OPEN = ("/", "/healthz", "/readyz", "/openapi.json")  # what needs no token, beside /static/
-MAX_UPLOADS = 64  # bodies that may be arriving at a time: each can take max_body of memory
-log = logging.getLogger("memo_tta.service")
+PUBLIC_PATHS = ("/", "/healthz", "/readyz", "/openapi.json")  # no token needed; nor below /static/
+MAX_UPLOADS = 64  # bodies that may arrive at the same time: each can take max_body bytes of memory
+DRAIN_SECONDS = 2.0  # how long the body of a rejected request is read and discarded
 
-LINGER = 2.0  # seconds for which a refused body is read and thrown away, so that its sender hears why
+log = logging.getLogger("memo_tta.service")
 
 
 class ResponseGuard:
-    """Outermost: security headers, a count of every answer, and one where the service made a mistake."""
+    """The outermost middleware: adds security headers, counts responses, hides internal errors."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics):
         self._app, self._metrics = app, metrics
@@ -42,81 +42,81 @@ class ResponseGuard:
             await self._app(scope, receive, send)
             return
 
-        started = False
+        has_started = False
 
-        async def counted(message: Message) -> None:
-            nonlocal started
+        async def send_with_headers(message: Message) -> None:
+            nonlocal has_started
             if message["type"] == "http.response.start":
-                started = True
-                self._metrics.count_request(scope["path"], message["status"])
+                has_started = True
+                self._metrics.count_response(scope["path"], message["status"])
                 headers = MutableHeaders(scope=message)
-                for name, value in SECURITY.items():
+                for name, value in SECURITY_HEADERS.items():
                     headers[name] = value
                 if not scope["path"].startswith("/static/"):
                     headers["Cache-Control"] = "no-store"
             await send(message)
 
         try:
-            await self._app(scope, receive, counted)
+            await self._app(scope, receive, send_with_headers)
             return
-        except asyncio.CancelledError:  # a server that was told twice to end waits no longer
-            refused = ApiError("stopping")
+        except asyncio.CancelledError:  # a second signal skips the graceful shutdown
+            error = ApiError("stopping")
         except Exception:
-            log.exception("a mistake of the service, at %s", scope["path"])
-            refused = ApiError("internal")
-        if not started:
-            await refused.response(Headers(scope=scope))(scope, receive, counted)
+            log.exception("internal error while handling %s", scope["path"])
+            error = ApiError("internal")
+        if not has_started:
+            await error.response(Headers(scope=scope))(scope, receive, send_with_headers)
 
 
 class RequestLimits:
-    """Hands on requests with a good token and a whole body; the rest never reach the application."""
+    """Passes on requests that have a valid token and a complete body within the limits."""
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics):
         self._app, self._settings, self._metrics = app, settings, metrics
-        self._uploads = 0
+        self._n_uploads = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers, takes_body = Headers(scope=scope), scope["method"] not in ("GET", "HEAD")
+        headers, has_body = Headers(scope=scope), scope["method"] not in ("GET", "HEAD")
         try:
             self._check_token(scope["path"], headers)
-            body = await self._body(headers, receive) if takes_body else b""
-        except ApiError as refused:
-            await _refuse(refused, headers, receive, send)
+            body = await self._read_body(headers, receive) if has_body else b""
+        except ApiError as error:
+            await _reject(error, headers, receive, send)
             return
         if body is not None:
             await self._app(scope, _replay(body, receive), send)
 
     def _check_token(self, path: str, headers: Headers) -> None:
         token = self._settings.token
-        if token is None or path in OPEN or path.startswith("/static/"):
+        if token is None or path in PUBLIC_PATHS or path.startswith("/static/"):
             return
-        given = headers.get("authorization", "")
-        if not hmac.compare_digest(given.encode("latin-1"), f"Bearer {token}".encode()):
+        authorization = headers.get("authorization", "")
+        if not hmac.compare_digest(authorization.encode("latin-1"), f"Bearer {token}".encode()):
             raise ApiError("unauthorized", headers={"WWW-Authenticate": "Bearer"})
 
-    async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
-        """All of it; None if the client left."""
+    async def _read_body(self, headers: Headers, receive: Receive) -> bytes | None:
+        """Return the complete body, or None if the client disconnected."""
         limit, length = self._settings.max_body, headers.get("content-length", "")
         if length.isdecimal() and (len(length) > 15 or int(length) > limit):
             raise _too_large(limit)
-        if self._uploads >= MAX_UPLOADS:
+        if self._n_uploads >= MAX_UPLOADS:
             raise ApiError("busy", headers={"Retry-After": "1"})
-        self._uploads += 1
-        began = perf_counter()
+        self._n_uploads += 1
+        started = perf_counter()
         try:
             async with asyncio.timeout(self._settings.body_seconds):
-                return await _read(receive, limit)
+                return await _receive_body(receive, limit)
         except TimeoutError:
             raise ApiError("slow_body") from None
         finally:
-            self._uploads -= 1
-            self._metrics.stage("read", perf_counter() - began)
+            self._n_uploads -= 1
+            self._metrics.observe_stage("read", perf_counter() - started)
 
 
-async def _read(receive: Receive, limit: int) -> bytes | None:
+async def _receive_body(receive: Receive, limit: int) -> bytes | None:
     body = bytearray()
     while True:
         message = await receive()
@@ -129,34 +129,36 @@ async def _read(receive: Receive, limit: int) -> bytes | None:
             return bytes(body)
 
 
-async def _refuse(refused: ApiError, headers: Headers, receive: Receive, send: Send) -> None:
-    """Answer at once and close later: closing while bytes come in would discard the answer."""
-    refused.headers["Connection"] = "close"
-    answer = refused.response(headers)
-    await send({"type": "http.response.start", "status": answer.status_code, "headers": answer.raw_headers})
-    await send({"type": "http.response.body", "body": answer.body, "more_body": True})
-    if "expect" not in headers:  # such a client sends its body only when it is told to
+async def _reject(error: ApiError, headers: Headers, receive: Receive, send: Send) -> None:
+    """Respond at once, but close later: closing while the body arrives would discard the response."""
+    error.headers["Connection"] = "close"
+    response = error.response(headers)
+    start = {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
+    await send(start)
+    await send({"type": "http.response.body", "body": response.body, "more_body": True})
+    if "expect" not in headers:  # a client that expects 100-continue sends its body only after that
         with suppress(TimeoutError):
-            async with asyncio.timeout(LINGER):
-                await _discard(receive)
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await _discard_body(receive)
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _discard(receive: Receive) -> None:
+async def _discard_body(receive: Receive) -> None:
     while (message := await receive())["type"] == "http.request" and message.get("more_body", False):
         pass
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """The body in one piece, then whatever comes: that the client left."""
-    pieces: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    """Return a `receive` that first gives the body in one piece, then the server's further messages."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def replayed() -> Message:
-        return pieces.pop() if pieces else await receive()
+    async def receive_replayed() -> Message:
+        return messages.pop() if messages else await receive()
 
-    return replayed
+    return receive_replayed
 
 
 def _too_large(limit: int) -> ApiError:
-    message = f"The body has more than the {limit / 2**20:g} MiB that are allowed: make the image smaller."
-    return ApiError("too_large", message)
+    return ApiError(
+        "too_large", f"The body has more than the {limit / 2**20:g} MiB allowed: send a smaller image."
+    )

@@ -1,6 +1,7 @@
-"""What is served: one classifier, and the methods that may adapt copies of it."""
+"""The model that is served: one classifier, and the methods that may adapt copies of it."""
 
 import warnings
+from collections.abc import Mapping
 from copy import copy, deepcopy
 from typing import Any
 
@@ -13,62 +14,75 @@ from memo_tta.service.settings import Settings
 
 
 class ServedModel:
-    """The classifier as it was loaded; nothing ever adapts this one, replicas are copies of it."""
+    """The classifier as loaded, which is never adapted itself: replicas adapt copies of it."""
 
     def __init__(self, classifier: Classifier, settings: Settings):
         if classifier.size is None:
             raise ConfigError(
-                f"{classifier.name}: takes tensors, and the service takes images: "
-                "its Classifier needs size, mean and std"
+                f"{classifier.name}: takes tensors, but the service takes images: "
+                "build its Classifier with size, mean and std"
             )
         self.classifier, self.settings = classifier, settings
         self.fingerprint = fingerprint(classifier.module)
-        self.methods = {name: self._defaults(name) for name in METHODS if self._can_serve(name)}
+        self.methods = {name: self._default_options(name) for name in METHODS if self._can_serve(name)}
 
     @classmethod
     def load(cls, settings: Settings) -> "ServedModel":
+        """Load the model that the settings name."""
         return cls(load(settings.model, settings.weights), settings)
 
     @property
-    def model(self) -> str:
-        """The model's name; of a file of the operator's, nothing that tells where it lies."""
+    def name(self) -> str:
+        """The model's name, without the path if it comes from the operator's own file."""
         spec = self.settings.model
         return spec if spec in ZOO or ".py:" not in spec else self.classifier.name
 
-    def twin(self) -> Classifier:
-        """The classifier with a module of its own."""
-        twin = copy(self.classifier)
-        twin.module = deepcopy(self.classifier.module)
-        return twin
+    def copy_classifier(self) -> Classifier:
+        """Return the classifier with a module of its own."""
+        classifier = copy(self.classifier)
+        classifier.module = deepcopy(self.classifier.module)
+        return classifier
 
-    def build(self, name: str, classifier: Classifier, given: dict[str, Any]) -> Method[Any]:
-        """The method with the operator's options, then those given."""
-        return METHODS[name](classifier, **{**self.settings.options.get(name, {}), **given})
+    def build_method(self, name: str, classifier: Classifier, options: Mapping[str, Any]) -> Method[Any]:
+        """Build a method; these options take precedence over the operator's."""
+        return METHODS[name](classifier, **{**self.settings.options.get(name, {}), **options})
 
     def _can_serve(self, name: str) -> bool:
-        """Whether it works on this model, one point at a time, without memory of those before."""
+        """Return whether the method works on this model with single, independent images.
+
+        Raise a ConfigError instead if the operator chose the method.
+        """
         if name == self.settings.method:
-            method = self.build(name, self.classifier, {})
-            if method.points > 1 or method.online:
-                raise ConfigError(f"{name}: needs more than the one point of a request: serve another method")
+            method = self.build_method(name, self.classifier, {})
+            if method.points > 1:
+                raise ConfigError(
+                    f"{name}: takes {method.points} images at once, but a request has one: "
+                    "serve another method"
+                )
+            if method.online:
+                raise ConfigError(
+                    f"{name}: carries state from one image to the next, but requests are independent: "
+                    "serve another method or change its options"
+                )
             return True
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("error", MemoWarning)  # that it has no effect here
-                method = self.build(name, self.classifier, {})
+                warnings.simplefilter("error", MemoWarning)  # a method without effect on this model
+                method = self.build_method(name, self.classifier, {})
         except (MemoError, MemoWarning):
             return False
         return method.points == 1 and not method.online
 
-    def _defaults(self, name: str) -> dict[str, Any]:
-        """The options of the method that a request may change, as they are if it does not."""
-        options = self.build(name, self.classifier, {}).options
+    def _default_options(self, name: str) -> dict[str, Any]:
+        """Return the default values of the options that a request may set."""
+        options = self.build_method(name, self.classifier, {}).options
         defaults = {key: getattr(options, key) for key in ("n_views", "lr") if hasattr(options, key)}
-        views, limit = defaults.get("n_views", 0), self.settings.max_views
-        if views > limit:
+        n_views, limit = defaults.get("n_views", 0), self.settings.max_views
+        if n_views > limit:
             if name == self.settings.method:
                 raise ConfigError(
-                    f"{name}: takes {views} views, and max_views is {limit}: raise the limit, or set n_views"
+                    f"{name}: n_views: expected at most max_views = {limit}, got {n_views}: "
+                    "lower n_views or raise max_views"
                 )
             defaults["n_views"] = limit
         return defaults

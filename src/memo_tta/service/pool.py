@@ -1,10 +1,10 @@
-"""Replicas and the requests that wait for them."""
+"""A pool of replicas in threads, and the queue of tasks that wait for them."""
 
 import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import count
@@ -14,32 +14,32 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
+from memo_tta.durations import RecentDurations
 from memo_tta.errors import MemoError
 from memo_tta.service.api_errors import ApiError
-from memo_tta.service.deadline import Cancelled
-from memo_tta.service.replica import IsWanted, Replica
+from memo_tta.service.deadline import Cancelled, IsCancelled, never_cancelled
+from memo_tta.service.replica import Replica
 
-CHECK_EVERY = 50  # requests between two looks at a replica's weights
-PACE = 0.1  # of a new duration on the average one
+CHECK_EVERY = 50  # tasks between two checks of a replica's weights
 
 Value = TypeVar("Value")
-Work = Callable[[Replica, IsWanted], Value]
+Work = Callable[[Replica, IsCancelled], Value]
 
 log = logging.getLogger("memo_tta.service")
 
 
 class QueuedTask(Generic[Value]):
-    """Work that waits for a replica, has one to itself, and ends in a future."""
+    """Work that waits for a replica, with a future for its result."""
 
     def __init__(self, work: Work[Value]):
-        self._work, self.future, self.wanted = work, Future[Value](), True
+        self._work, self.future, self.is_cancelled = work, Future[Value](), False
 
     def run(self, replica: Replica) -> bool:
-        """Whether it ended as work may end; after anything else the replica deserves a look."""
+        """Run on the replica; return False after an unexpected exception, which may have changed it."""
         if not self.future.set_running_or_notify_cancel():
             return True
         try:
-            self.future.set_result(self._work(replica, lambda: self.wanted))
+            self.future.set_result(self._work(replica, lambda: self.is_cancelled))
         except (MemoError, Cancelled) as error:
             self.future.set_exception(error)
         except BaseException as error:
@@ -49,33 +49,36 @@ class QueuedTask(Generic[Value]):
 
 
 class Pool:
-    """Threads with a replica each: PyTorch computes without Python's lock, so they run side by side."""
+    """Threads with a replica each; they run in parallel because PyTorch computes without Python's lock."""
 
-    def __init__(self, build: Callable[[IsWanted], Replica], replicas: int, threads: int, queue_size: int):
-        self._build, self._threads, self._places = build, threads, queue_size
-        self._waiting: deque[QueuedTask[Any]] = deque()
-        self._changed = Condition()
-        # Not daemons: a thread that is still inside PyTorch when Python ends would abort the process.
-        self._workers = [Thread(target=self._serve, name=f"replica {n}") for n in range(replicas)]
-        self._pace = 0.0
-        self.alive, self.busy, self.replaced = 0, 0, 0
-        self.closing = False
+    def __init__(
+        self, build_replica: Callable[[IsCancelled], Replica], replicas: int, threads: int, queue_size: int
+    ):
+        self._build_replica, self._threads, self._queue_size = build_replica, threads, queue_size
+        self._queue: deque[QueuedTask[Any]] = deque()
+        self._changed = Condition()  # guards the queue, the counts and the durations
+        # Not daemons: a thread that is still inside PyTorch when Python exits would abort the process.
+        self._workers = [Thread(target=self._work, name=f"replica {n}") for n in range(replicas)]
+        self._durations = RecentDurations()
+        self.n_alive, self.n_busy, self.n_replaced = 0, 0, 0  # replicas
+        self.is_closing = False
         self.on_replaced: Callable[[], None] = lambda: None
         self.on_failed: Callable[[Exception], None] = lambda error: log.error(
-            "a replica cannot be built", exc_info=error
+            "cannot build a replica", exc_info=error
         )
 
     def start(self) -> None:
+        """Start the threads; each builds its replica first."""
         for worker in self._workers:
             worker.start()
 
     def close(self) -> None:
-        """Take nothing new, finish what was accepted, and wait until every thread has ended.
+        """Accept no new tasks, finish those in the queue, and wait until every thread has ended.
 
         A replica that is warming up stops at its next layer.
         """
         with self._changed:
-            self.closing = True
+            self.is_closing = True
             self._changed.notify_all()
         for worker in self._workers:
             if worker.is_alive():
@@ -83,105 +86,105 @@ class Pool:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every replica has made its warm-up predictions."""
-        return self.alive == len(self._workers) and not self.closing
+        """Whether every replica has finished its warm-up predictions."""
+        return self.n_alive == len(self._workers) and not self.is_closing
 
     @property
-    def depth(self) -> int:
-        """How many requests wait."""
-        return len(self._waiting)
+    def queue_depth(self) -> int:
+        """The number of tasks that wait for a replica."""
+        return len(self._queue)
 
     async def run(self, work: Work[Value]) -> Value:
-        """The work's result, from the next free replica; cancelled, it gives its place or replica free."""
-        job = QueuedTask(work)
-        self._accept(job)
-        try:
-            return await asyncio.wrap_future(job.future)
-        finally:
-            job.wanted = False
-            with self._changed:
-                if job in self._waiting:
-                    self._waiting.remove(job)
-
-    def check_room(self) -> None:
-        """Refuses what `run` would refuse now."""
+        """Return the work's result from the next free replica; cancelling it frees its place or replica."""
+        task = QueuedTask(work)
         with self._changed:
-            self._check_room()
-
-    def _accept(self, job: QueuedTask[Any]) -> None:
-        with self._changed:
-            self._check_room()
-            self._waiting.append(job)
+            self._check_capacity()
+            self._queue.append(task)
             self._changed.notify()
+        try:
+            return await asyncio.wrap_future(task.future)
+        finally:
+            task.is_cancelled = True
+            with self._changed:
+                if task in self._queue:
+                    self._queue.remove(task)
 
-    def _check_room(self) -> None:
-        if self.closing:
+    def check_capacity(self) -> None:
+        """Raise the ApiError that `run` would raise now, if any."""
+        with self._changed:
+            self._check_capacity()
+
+    def _check_capacity(self) -> None:
+        if self.is_closing:
             raise ApiError("stopping")
-        if not self.alive:
+        if not self.n_alive:
             raise ApiError("starting")
-        if len(self._waiting) - (self.alive - self.busy) >= self._places:
-            seconds = math.ceil(self._pace * len(self._waiting) / self.alive)
+        if len(self._queue) - (self.n_alive - self.n_busy) >= self._queue_size:
+            seconds = math.ceil((self._durations.typical or 0.0) * len(self._queue) / self.n_alive)
             raise ApiError("busy", headers={"Retry-After": str(max(1, seconds))})
 
-    def _serve(self) -> None:
-        torch.set_num_threads(min(self._threads, torch.get_num_threads()))  # OMP_NUM_THREADS may say less
+    def _work(self) -> None:
+        """Build a replica and run tasks on it until the pool closes: the body of each thread."""
+        torch.set_num_threads(min(self._threads, torch.get_num_threads()))  # OMP_NUM_THREADS may be lower
         try:
-            replica = self._build(lambda: not self.closing)
-            self._enter()
+            replica = self._build_replica(lambda: self.is_closing)
+            self._add_alive()
             try:
-                for served in count(1):
-                    job = self._take()
-                    if job is None:
+                for n_tasks in count(1):
+                    task = self._next_task()
+                    if task is None:
                         return
-                    with self._occupied():
-                        was_usual = job.run(replica)
-                        del job  # and the image that it holds
-                        if not was_usual or served % CHECK_EVERY == 0:
-                            replica = self._checked(replica)
+                    with self._busy():
+                        is_as_expected = task.run(replica)
+                        del task  # frees its image
+                        if not is_as_expected or n_tasks % CHECK_EVERY == 0:
+                            replica = self._replaced_if_changed(replica)
             finally:
-                self._leave()
-        except Cancelled:  # the pool was closed before it was warm
+                self._remove_alive()
+        except Cancelled:  # the pool closed during the warm-up
             return
         except Exception as error:
             self.on_failed(error)
 
-    def _enter(self) -> None:
+    def _add_alive(self) -> None:
         with self._changed:
-            self.alive += 1
+            self.n_alive += 1
 
-    def _leave(self) -> None:
+    def _remove_alive(self) -> None:
+        """Count a replica out; the last one fails all tasks that still wait."""
         with self._changed:
-            self.alive -= 1
-            while self._waiting and not self.alive:
-                future = self._waiting.popleft().future
+            self.n_alive -= 1
+            while self._queue and not self.n_alive:
+                future = self._queue.popleft().future
                 if future.set_running_or_notify_cancel():
                     future.set_exception(ApiError("stopping"))
 
-    def _take(self) -> QueuedTask[Any] | None:
-        """The job that waited longest; None if no more can come."""
+    def _next_task(self) -> QueuedTask[Any] | None:
+        """Wait for the next task and count this replica as busy; return None once the pool has closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self.closing)
-            if not self._waiting:
+            self._changed.wait_for(lambda: self._queue or self.is_closing)
+            if not self._queue:
                 return None
-            self.busy += 1
-            return self._waiting.popleft()
+            self.n_busy += 1
+            return self._queue.popleft()
 
     @contextmanager
-    def _occupied(self) -> Iterator[None]:
-        began = perf_counter()
+    def _busy(self) -> Generator[None]:
+        """Measure the block, and count this replica as free after it."""
+        started = perf_counter()
         try:
             yield
         finally:
-            seconds = perf_counter() - began
+            seconds = perf_counter() - started
             with self._changed:
-                self.busy -= 1
-                self._pace += PACE * (seconds - self._pace) if self._pace else seconds
+                self.n_busy -= 1
+                self._durations.add(seconds)
 
-    def _checked(self, replica: Replica) -> Replica:
-        """The replica, or a new one if its weights are not the source's."""
+    def _replaced_if_changed(self, replica: Replica) -> Replica:
+        """Return the replica, or a new one if its weights differ from the source's."""
         if replica.is_intact:
             return replica
-        log.error("the weights of a replica are not the source's: it is replaced")
-        self.replaced += 1
+        log.error("the weights of a replica differ from the source's: it is replaced")
+        self.n_replaced += 1
         self.on_replaced()
-        return self._build(lambda: True)  # also while closing: those who wait were accepted
+        return self._build_replica(never_cancelled)  # closing must not stop it: accepted tasks need it

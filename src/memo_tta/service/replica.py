@@ -1,8 +1,8 @@
-"""A copy of the model that one request at a time has to itself."""
+"""A copy of the model that serves one request at a time."""
 
 import base64
 import io
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 from memo_tta.data.corruptions import corrupt
+from memo_tta.data.corruptions.severity import CorruptionLevel
 from memo_tta.errors import InputError
 from memo_tta.image import read_image
 from memo_tta.methods import Explanation, Prediction, Status
@@ -18,158 +19,163 @@ from memo_tta.methods.shared_work import SharedWork
 from memo_tta.models.classifier import Classifier, Point
 from memo_tta.models.fingerprint import fingerprint
 from memo_tta.seeding import content_id, sample_rng
-from memo_tta.service.deadline import Costs, DeadlineExceeded, DeadlineHooks
+from memo_tta.service.deadline import (
+    AdaptationTimes,
+    DeadlineExceeded,
+    DeadlineHooks,
+    IsCancelled,
+    never_cancelled,
+)
 from memo_tta.service.model import ServedModel
 
-LATE = "there was no time to adapt before the deadline"
-THUMBNAIL = 64  # pixels a side, at most
-WARM_UP_VIEWS = 2  # of methods beside the default one
-
-IsWanted = Callable[[], bool]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CorruptionLevel:
-    """A corruption, as the page applies it to what the model sees."""
-
-    name: str
-    severity: int
+DEADLINE_REASON = "there was no time to adapt before the deadline"
+THUMBNAIL_SIZE = 64  # pixels; the longest side of a thumbnail
+WARM_UP_VIEWS = 2  # for methods other than the default
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionRequest:
-    """What a client wants."""
+    """One image to predict, the method and its options, and the deadline."""
 
     image: Image.Image | np.ndarray  # opened, perhaps not decoded yet
     method: str
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
     explain: bool = False
-    shift: CorruptionLevel | None = None
-    until: float  # of perf_counter
+    corruption_level: CorruptionLevel | None = None  # applied to the resized and cropped image
+    deadline: float  # a perf_counter time
 
 
 @dataclass(frozen=True)
 class PredictionResult:
-    """What came of it, and how many seconds each stage took."""
+    """A prediction, its views if the request asked for them, and the duration of each stage."""
 
     prediction: Prediction
-    picture: np.ndarray  # what the model saw, uint8 (size, size, 3)
-    views: list[str]  # thumbnails, as data: URLs
-    before: list[Prediction]  # of each view
+    thumbnails: list[str]  # of each view, as data: URLs
+    before: list[Prediction]  # of each view, before adaptation
     after: list[Prediction]
     seconds: dict[str, float]
 
 
 class Replica:
-    """Adapts its own module; after each answer the weights are the source's again."""
+    """Adapts its own copy of the module and restores the source's weights after each prediction."""
 
-    def __init__(self, served: ServedModel, costs: Costs, is_wanted: IsWanted = lambda: True):
-        self.classifier = served.twin()
-        self._served, self._watch = served, DeadlineHooks(self.classifier.module)
-        self._costs = Costs()  # first predictions are slow: they say nothing of the others
-        self._warm_up(is_wanted)
-        self._costs = costs
-        self._predict_grey(served.settings.method, {}, is_wanted)
+    def __init__(
+        self, served_model: ServedModel, times: AdaptationTimes, is_cancelled: IsCancelled = never_cancelled
+    ):
+        self.classifier = served_model.copy_classifier()
+        self._served_model, self._hooks = served_model, DeadlineHooks(self.classifier.module)
+        self._times = AdaptationTimes()  # the first predictions are slow and tell nothing about later ones
+        self._warm_up(is_cancelled)
+        self._times = times
+        self._predict_grey(served_model.settings.method, {}, is_cancelled)
 
     @property
     def is_intact(self) -> bool:
-        """Whether its weights are the source's, bit for bit."""
-        return fingerprint(self.classifier.module) == self._served.fingerprint
+        """Whether its weights are exactly the source's."""
+        return fingerprint(self.classifier.module) == self._served_model.fingerprint
 
-    def picture(self, image: Image.Image | np.ndarray, shift: CorruptionLevel | None) -> np.ndarray:
-        """What the model would see."""
-        return self._point(image, shift)[1].fitted
+    def preview(
+        self, image: Image.Image | np.ndarray, corruption_level: CorruptionLevel | None
+    ) -> np.ndarray:
+        """Return the image as the model sees it, uint8 (size, size, 3)."""
+        return self._point(image, corruption_level)[1].fitted
 
-    def predict(self, ask: PredictionRequest, is_wanted: IsWanted = lambda: True) -> PredictionResult:
-        """Adapt if the time is enough, else give the source's prediction with the status "deadline"."""
-        began = perf_counter()
-        classifier, point = self._point(ask.image, ask.shift)
+    def predict(
+        self, request: PredictionRequest, is_cancelled: IsCancelled = never_cancelled
+    ) -> PredictionResult:
+        """Adapt and predict; without enough time, return the source prediction with status "deadline"."""
+        started = perf_counter()
+        classifier, point = self._point(request.image, request.corruption_level)
         decoded, work = perf_counter(), SharedWork()
-        with self._watch.over(np.inf, is_wanted):
-            source = self._served.build("source", classifier, {})
+        with self._hooks.enforce(np.inf, is_cancelled):
+            source = self._served_model.build_method("source", classifier, {})
             (prediction,) = source.predict_points([point], [None], work)
-        seconds = {"decode": decoded - began, "source": perf_counter() - decoded}
-        explanation = Explanation(prediction, point.x[None][:0], [], [])
-        if ask.method != "source":
+        seconds = {"decode": decoded - started, "source": perf_counter() - decoded}
+        explanation = _without_views(prediction, point)
+        if request.method != "source":
             work.start_method()
-            explanation = self._adapt(ask, classifier, point, work, prediction, is_wanted)
+            explanation = self._adapt(request, classifier, point, work, prediction, is_cancelled)
             cost = work.cost()
             seconds |= {"views": cost.views, "model": cost.model, "predict": cost.predict}
-        pictures = [data_url(picture) for picture in classifier.pictures(explanation.views)]
+        thumbnails = [thumbnail_url(view) for view in classifier.pictures(explanation.views)]
         return PredictionResult(
-            explanation.prediction, point.fitted, pictures, explanation.before, explanation.after, seconds
+            explanation.prediction, thumbnails, explanation.before, explanation.after, seconds
         )
 
     def _adapt(
         self,
-        ask: PredictionRequest,
+        request: PredictionRequest,
         classifier: Classifier,
         point: Point,
         work: SharedWork,
         source: Prediction,
-        is_wanted: IsWanted,
+        is_cancelled: IsCancelled,
     ) -> Explanation:
-        kind = ask.method, ask.options.get("n_views"), ask.explain
-        nothing = point.x[None][:0]
-        late = Explanation(replace(source, status=Status.DEADLINE, reason=LATE), nothing, [], [])
-        began = perf_counter()
-        if not self._costs.fits(kind, ask.until - began):
-            return late
-        method = self._served.build(ask.method, classifier, ask.options)
+        kind = request.method, request.options.get("n_views"), request.explain
+        too_late = _without_views(replace(source, status=Status.DEADLINE, reason=DEADLINE_REASON), point)
+        started = perf_counter()
+        if not self._times.fits(kind, request.deadline - started):
+            return too_late
+        method = self._served_model.build_method(request.method, classifier, request.options)
         try:
-            with self._watch.over(ask.until, is_wanted):
-                if ask.explain:
+            with self._hooks.enforce(request.deadline, is_cancelled):
+                if request.explain:
                     explanation = method.explain(point, work=work)
                 else:
                     (prediction,) = method.predict_points([point], [None], work)
-                    explanation = Explanation(prediction, nothing, [], [])
+                    explanation = _without_views(prediction, point)
         except DeadlineExceeded:
-            explanation = late
-        self._costs.took(kind, perf_counter() - began)
+            explanation = too_late
+        self._times.add(kind, perf_counter() - started)
         return explanation
 
     def _point(
-        self, image: Image.Image | np.ndarray, shift: CorruptionLevel | None
+        self, image: Image.Image | np.ndarray, corruption_level: CorruptionLevel | None
     ) -> tuple[Classifier, Point]:
-        """The point, and the classifier it is meant for: a corrupted image is not resized again."""
-        point = self.classifier.point(_decoded(image))
-        if shift is None:
+        """Return the point and its classifier, which does not resize a corrupted image a second time."""
+        point = self.classifier.point(_decode(image))
+        if corruption_level is None:
             return self.classifier, point
-        rng = sample_rng(0, f"{shift.name} {shift.severity} {content_id(point.fitted)}")
+        corruption, severity = corruption_level
+        rng = sample_rng(0, f"{corruption} {severity} {content_id(point.fitted)}")
         cropped = self.classifier.cropped()
-        return cropped, cropped.point(corrupt(point.fitted, shift.name, shift.severity, rng))
+        return cropped, cropped.point(corrupt(point.fitted, corruption, severity, rng))
 
-    def _warm_up(self, is_wanted: IsWanted) -> None:
-        """The default method, and all that draw views: the code that makes those is loaded at first use."""
-        default = self._served.settings.method
-        self._predict_grey(default, {}, is_wanted)
-        for name, options in self._served.methods.items():
+    def _warm_up(self, is_cancelled: IsCancelled) -> None:
+        """Predict with the default method and with all that draw views, whose code is loaded at first use."""
+        default = self._served_model.settings.method
+        self._predict_grey(default, {}, is_cancelled)
+        for name, options in self._served_model.methods.items():
             if name != default and "n_views" in options:
-                self._predict_grey(name, {"n_views": min(WARM_UP_VIEWS, options["n_views"])}, is_wanted)
+                self._predict_grey(name, {"n_views": min(WARM_UP_VIEWS, options["n_views"])}, is_cancelled)
 
-    def _predict_grey(self, method: str, given: dict[str, Any], is_wanted: IsWanted) -> None:
+    def _predict_grey(self, method: str, options: Mapping[str, Any], is_cancelled: IsCancelled) -> None:
         size = self.classifier.size or 1
-        ask = PredictionRequest(
+        request = PredictionRequest(
             image=np.full((size, size, 3), 128, np.uint8),
             method=method,
-            options={**self._served.methods[method], **given},
-            until=np.inf,
+            options={**self._served_model.methods[method], **options},
+            deadline=np.inf,
         )
-        self.predict(ask, is_wanted)
+        self.predict(request, is_cancelled)
 
 
-def _decoded(image: Image.Image | np.ndarray) -> np.ndarray:
+def _without_views(prediction: Prediction, point: Point) -> Explanation:
+    return Explanation(prediction, point.x[None][:0], [], [])
+
+
+def _decode(image: Image.Image | np.ndarray) -> np.ndarray:
     try:
         return read_image(image)
     except InputError:
         raise
-    except Exception:  # what a decoder raises on damaged bytes is anybody's guess
+    except Exception:  # Pillow does not say which exceptions damaged bytes can raise
         raise InputError("image: cannot be decoded: is it truncated or damaged?") from None
 
 
-def data_url(picture: np.ndarray) -> str:
-    """A small PNG that a page can show as it is."""
-    image, file = Image.fromarray(picture), io.BytesIO()
-    image.thumbnail((THUMBNAIL, THUMBNAIL))
-    image.save(file, "PNG")
+def thumbnail_url(image: np.ndarray) -> str:
+    """Return an image as a small PNG in a data: URL."""
+    thumbnail, file = Image.fromarray(image), io.BytesIO()
+    thumbnail.thumbnail((THUMBNAIL_SIZE, THUMBNAIL_SIZE))
+    thumbnail.save(file, "PNG")
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()

@@ -1,4 +1,4 @@
-"""The process that serves: a socket, and an end that finishes what was accepted."""
+"""The server process: its socket, its signals and its graceful shutdown."""
 
 import math
 import signal
@@ -16,22 +16,23 @@ from memo_tta.workers.malloc import keep_freed_memory
 
 BACKLOG = 512
 MAX_CONNECTIONS = 1000
-GRACE = 10  # seconds beyond all deadlines
+GRACE_SECONDS = 10  # for the shutdown, beyond the longest deadline
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A bound socket, so that a port in use is known before a model warms up."""
+    """Bind a socket before the model warms up, so that a port in use is reported at once."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(
-            f"{host}:{port}: cannot listen there ({reason}): choose another --host or --port"
+            f"{host}:{port}: cannot listen on this address ({reason}): choose another --host or --port"
         ) from None
 
 
-def configuration(served: ServedModel, app: FastAPI) -> uvicorn.Config:
+def uvicorn_config(served_model: ServedModel, app: FastAPI) -> uvicorn.Config:
+    """Return the configuration of uvicorn for this service."""
     return uvicorn.Config(
         app,
         log_level="warning",
@@ -40,36 +41,37 @@ def configuration(served: ServedModel, app: FastAPI) -> uvicorn.Config:
         proxy_headers=False,
         ws="none",
         limit_concurrency=MAX_CONNECTIONS,
-        timeout_graceful_shutdown=math.ceil(served.settings.deadline_ms / 1000) + GRACE,
+        timeout_graceful_shutdown=math.ceil(served_model.settings.deadline_ms / 1000) + GRACE_SECONDS,
     )
 
 
-def run(served: ServedModel, listener: socket.socket) -> None:
-    """Serve until SIGTERM, which ends the process in order, or Ctrl-C, which raises KeyboardInterrupt.
+def run(served_model: ServedModel, listener: socket.socket) -> None:
+    """Serve until SIGTERM, which shuts down gracefully, or Ctrl-C, which also raises KeyboardInterrupt.
 
-    It also ends, with what was accepted done, when a replica cannot be built: it would never be ready again.
+    If a replica cannot be built, shut down gracefully and raise a ModelError: it would never be ready.
     """
     keep_freed_memory()
-    warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # such images are refused
-    app = build_app(served)
-    server, failures = uvicorn.Server(configuration(served, app)), list[Exception]()
+    warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the service rejects such images itself
+    app = build_app(served_model)
+    server, failures = uvicorn.Server(uvicorn_config(served_model, app)), list[Exception]()
 
-    def end(*_: object) -> None:
-        """Before uvicorn has its own handlers; and after them, when it raises the signal again."""
+    def stop(*_: object) -> None:
+        """Handle SIGTERM before uvicorn installs its handler, and when uvicorn raises it again at the end."""
         server.should_exit = True
 
     def fail(error: Exception) -> None:
         failures.append(error)
-        end()
+        stop()
 
     app.state.handlers.pool.on_failed = fail
-    before = signal.signal(signal.SIGTERM, end)
+    previous_handler = signal.signal(signal.SIGTERM, stop)
     try:
         server.run(sockets=[listener])
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous_handler)
     if failures:
         cause = " ".join(f"{type(failures[0]).__name__}: {failures[0]}".split())
         raise ModelError(
-            f"{served.model}: a replica cannot be built ({cause}): can it predict an image of its size?"
+            f"{served_model.name}: cannot build a replica ({cause}): "
+            "check that the model can predict an image of its input size"
         )

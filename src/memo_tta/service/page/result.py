@@ -1,69 +1,74 @@
-"""An answer as the page shows it."""
+"""A prediction result as the page displays it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from memo_tta.methods import Prediction, Status
-from memo_tta.service.replica import PredictionResult, data_url
+from memo_tta.service.replica import PredictionResult
 
-SHOWN = 5  # classes with a bar
-TINTS = 10  # steps from red to green
+MAX_BARS = 5  # classes shown on each side
+TINTS = 10  # steps of the colour scale from red to green
 
 
 @dataclass(frozen=True)
 class Bar:
+    """The probability of one class."""
+
     label: str
     score: float
-    is_answer: bool
+    is_predicted: bool
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A view: what the model says of it before and after, tinted by how likely it finds the answer."""
+    """A view and its predictions, tinted by the probability of the class finally predicted for the image."""
 
-    picture: str
+    thumbnail: str
     before: Prediction
     after: Prediction
     tint_before: int
     tint_after: int
 
 
-class Result:
-    """Both answers with bars for the same classes, the views, entropy and time."""
+class DisplayedResult:
+    """The predictions before and after with bars for the same classes, the views, and the time."""
 
-    def __init__(self, answer: PredictionResult, options: dict[str, Any]):
-        self.after, self.before = answer.prediction, answer.prediction.source
-        self.options, self.picture = options, data_url(answer.picture)
-        self.changed = self.after.index != self.before.index
-        self.worked = self.after.status in (Status.ADAPTED, Status.AVERAGED)
-        self.late = self.after.status is Status.DEADLINE
+    def __init__(self, result: PredictionResult):
+        self.after, self.before = result.prediction, result.prediction.source
+        self.is_changed = self.after.index != self.before.index
+        # Otherwise the prediction is the source's.
+        self.is_method_applied = self.after.status in (Status.ADAPTED, Status.AVERAGED)
+        self.is_past_deadline = self.after.status is Status.DEADLINE
         classes = _likeliest(self.before, self.after)
         self.sides = [
             ("Before", self.before, _bars(self.before, classes)),
             ("After", self.after, _bars(self.after, classes)),
         ]
         self.tiles = [
-            Tile(picture, before, after, self._tint(before), self._tint(after))
-            for picture, before, after in zip(answer.views, answer.before, answer.after, strict=True)
+            Tile(thumbnail, before, after, self._tint(before), self._tint(after))
+            for thumbnail, before, after in zip(result.thumbnails, result.before, result.after, strict=True)
         ]
-        self.milliseconds = {stage: 1000 * seconds for stage, seconds in answer.seconds.items()}
+        self.milliseconds = {stage: 1000 * seconds for stage, seconds in result.seconds.items()}
 
     def _tint(self, view: Prediction) -> int:
         return round(TINTS * float(view.probabilities[self.after.index]))
 
 
-def _likeliest(*predictions: Prediction) -> list[int]:
-    """Classes that either finds likely, those that the last one finds likeliest first."""
-    highest = [max(scores) for scores in zip(*(p.probabilities.tolist() for p in predictions), strict=True)]
-    chosen = sorted(range(len(highest)), key=lambda index: -highest[index])[:SHOWN]
-    last = predictions[-1].probabilities
-    return sorted(chosen, key=lambda index: -float(last[index]))
+def _likeliest(before: Prediction, after: Prediction) -> list[int]:
+    """Return the classes likeliest in either prediction, in descending order of their score after."""
+    scores_after = _scores(after)
+    highest = [max(scores) for scores in zip(_scores(before), scores_after, strict=True)]
+    chosen = sorted(range(len(highest)), key=lambda index: -highest[index])[:MAX_BARS]
+    return sorted(chosen, key=lambda index: -scores_after[index])
 
 
 def _bars(prediction: Prediction, classes: Sequence[int]) -> list[Bar]:
-    labels, scores = prediction.labels, prediction.probabilities.tolist()
+    labels, scores = prediction.labels, _scores(prediction)
     return [
         Bar(str(index) if labels is None else labels[index], scores[index], index == prediction.index)
         for index in classes
     ]
+
+
+def _scores(prediction: Prediction) -> list[float]:
+    return prediction.probabilities.numpy().tolist()

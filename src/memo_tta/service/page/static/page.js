@@ -1,20 +1,20 @@
 "use strict";
 
-// Everything works without this file but the token; it makes the page quicker and kinder.
+// Optional, except for the access token: shows slider values, checks the file's size, reports errors.
 const form = document.getElementById("form");
 const file = document.getElementById("image");
 const fileName = document.getElementById("file-name");
-const invitation = fileName.textContent;
+const placeholder = fileName.textContent;
 
-function say(target, message) {
+function showError(target, message) {
   const article = document.createElement("article");
-  article.className = "refusal";
+  article.className = "error";
   article.setAttribute("role", "alert");
   article.textContent = message;
   target.replaceChildren(article);
 }
 
-function show(slider) {
+function showValue(slider) {
   const output = form.querySelector(`output[for="${slider.id}"]`);
   const values = slider.dataset.values?.split(" ");
   output.textContent = values ? values[slider.value] : slider.value;
@@ -22,13 +22,13 @@ function show(slider) {
 }
 
 for (const slider of form.querySelectorAll("input[type=range]")) {
-  slider.addEventListener("input", () => show(slider));
-  show(slider);
+  slider.addEventListener("input", () => showValue(slider));
+  showValue(slider);
 }
 
-function forgetFile() {
+function clearFile() {
   file.value = "";
-  fileName.textContent = invitation;
+  fileName.textContent = placeholder;
 }
 
 file.addEventListener("change", (event) => {
@@ -36,19 +36,19 @@ file.addEventListener("change", (event) => {
   const limit = Number(form.dataset.maxBody);
   if (chosen && chosen.size > limit) {
     event.stopPropagation();
-    say(document.getElementById("preview"),
-      `${chosen.name} has ${(chosen.size / 2 ** 20).toFixed(1)} MiB; at most ${limit / 2 ** 20} MiB are allowed: make the image smaller.`);
-    forgetFile();
+    showError(document.getElementById("preview"),
+      `${chosen.name} has ${(chosen.size / 2 ** 20).toFixed(1)} MiB, more than the ${limit / 2 ** 20} MiB allowed: choose a smaller image.`);
+    clearFile();
   } else if (chosen) {
     fileName.textContent = chosen.name;
     for (const radio of form.querySelectorAll("input[name=sample]")) radio.checked = false;
   } else {
-    forgetFile();
+    clearFile();
   }
 });
 
 for (const radio of form.querySelectorAll("input[name=sample]")) {
-  radio.addEventListener("change", forgetFile);
+  radio.addEventListener("change", clearFile);
 }
 
 document.body.addEventListener("htmx:configRequest", (event) => {
@@ -63,18 +63,18 @@ document.body.addEventListener("htmx:afterRequest", (event) => {
 });
 document.body.addEventListener("htmx:afterSwap", (event) => {
   const result = event.detail.target;
-  const isFarDown = result.getBoundingClientRect().top > 0.6 * window.innerHeight;
-  if (result.id === "result" && isFarDown) result.scrollIntoView();
+  const isBelowView = result.getBoundingClientRect().top > 0.6 * window.innerHeight;
+  if (result.id === "result" && isBelowView) result.scrollIntoView();
 });
-// A page that was opened too early shows its image as soon as the model is warm.
+// Opened while the model warms up: retry until the preview appears.
 document.body.addEventListener("htmx:afterSwap", (event) => {
   const target = event.detail.target;
   if (target.id === "preview" && target.querySelector("[data-error=starting]")) {
-    setTimeout(() => htmx.trigger(target, "again"), 1000);
+    setTimeout(() => htmx.trigger(target, "retry"), 1000);
   }
 });
-for (const problem of ["htmx:sendError", "htmx:timeout"]) {
-  document.body.addEventListener(problem, (event) => {
-    say(event.detail.target, "The service cannot be reached. Is it still running?");
+for (const name of ["htmx:sendError", "htmx:timeout"]) {
+  document.body.addEventListener(name, (event) => {
+    showError(event.detail.target, "The service cannot be reached. Is it still running?");
   });
 }
