@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from memo_tta import interrupts
-from memo_tta.interrupts import FUTILE, protected, undoing
+from memo_tta.interrupts import MAX_FAILURES, protected, undoing
 
 
 class Interrupted(BaseException):
@@ -37,7 +37,7 @@ def test_an_interrupted_action_is_repeated_and_then_the_interrupt_goes_on(times)
 
 
 def test_an_action_that_never_succeeds_ends_with_its_error():
-    with pytest.raises(Interrupted), undoing(failing(FUTILE + 1, [])):
+    with pytest.raises(Interrupted), undoing(failing(MAX_FAILURES + 1, [])):
         pass
     log: list[str] = []
     with undoing(failing(0, log)):

@@ -158,7 +158,7 @@ def test_the_first_views_are_seen_with_the_weights_that_live_on(classifier):
 
 @pytest.mark.parametrize("reset", ["never", "anchor"])
 def test_a_point_that_is_gated_teaches_nothing(classifier, reset, monkeypatch):
-    monkeypatch.setattr("memo_tta.methods.memory.SURE", 1)
+    monkeypatch.setattr("memo_tta.methods.memory.ENTROPY_LIMIT", 1)
     easy, hard, last = sorted(
         pictures(3), key=lambda image: -mt.method("source", classifier).predict(image).score
     )

@@ -131,7 +131,7 @@ def test_everything_comes_back_after_a_break_in_the_augmentation(method, net, ac
 @pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError, SystemExit])
 def test_an_interrupt_while_restoring_does_not_stop_it(method, net, error, monkeypatch):
     classifier = build_classifier(net)
-    robust, before, put = build(method, classifier), everything(classifier.module), episode._put_buffers
+    robust, before, put = build(method, classifier), everything(classifier.module), episode._restore_buffers
     raised = []
 
     def interrupted_once(*what):
@@ -140,7 +140,7 @@ def test_an_interrupt_while_restoring_does_not_stop_it(method, net, error, monke
             raise error
         put(*what)
 
-    monkeypatch.setattr(episode, "_put_buffers", interrupted_once)
+    monkeypatch.setattr(episode, "_restore_buffers", interrupted_once)
     with pytest.raises(error):
         robust.predict(pictures(1))
     assert everything(classifier.module) == before
@@ -279,7 +279,7 @@ def test_random_weights_and_points_come_back(method, net, seed, data, n):
 
 @pytest.mark.parametrize("method", sorted(NEEDS_NORM))
 def test_tent_needs_a_norm_layer(method):
-    with pytest.raises(ConfigError, match="'norm' chooses none of the 4 parameters"):
+    with pytest.raises(ConfigError, match="'norm' matches none of the 4 parameters"):
         METHODS[method](build_classifier("no-norm"))
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 import memo_tta as mt
 from memo_tta import interrupts
-from memo_tta.interrupts import FUTILE
+from memo_tta.interrupts import MAX_FAILURES
 from memo_tta.methods import episode, precision
 from memo_tta.models import batch_norm
 from tests.conftest import ROOT, times
@@ -166,7 +166,7 @@ class Wide(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.parts = nn.ParameterList(torch.randn(4, 3) for _ in range(3 * FUTILE))
+        self.parts = nn.ParameterList(torch.randn(4, 3) for _ in range(3 * MAX_FAILURES))
 
     def forward(self, x):
         return x @ sum(self.parts)
@@ -175,7 +175,7 @@ class Wide(nn.Module):
 def test_interrupts_that_come_faster_than_a_model_is_restored():
     net = Wide()
     robust = mt.Memo(mt.Classifier(net), n_views=2, lr=0.05, augment=lambda x, n, rng: torch.randn(n, 4))
-    before, put, calls = everything(net), episode._put_value, itertools.count()
+    before, put, calls = everything(net), episode._restore_value, itertools.count()
 
     def interrupted_every_other_time(tensor, value):
         if next(calls) % 2:
@@ -183,10 +183,10 @@ def test_interrupts_that_come_faster_than_a_model_is_restored():
         put(tensor, value)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(episode, "_put_value", interrupted_every_other_time)
+        patch.setattr(episode, "_restore_value", interrupted_every_other_time)
         with pytest.raises(Interrupt):
             robust.predict(torch.randn(4))
-    assert next(calls) > 2 * FUTILE and everything(net) == before
+    assert next(calls) > 2 * MAX_FAILURES and everything(net) == before
 
 
 FORK = """

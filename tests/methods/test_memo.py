@@ -6,11 +6,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 import memo_tta as mt
 from memo_tta.errors import InputError
-from memo_tta.methods.gradient import ViewGradient
+from memo_tta.methods.gradient import ForwardPass
+from memo_tta.models.batch_norm import MixedStatistics
 from memo_tta.models.networks.resnet import resnet18
 from memo_tta.objectives import OBJECTIVES, marginal_entropy
 from tests.nets import CLASSES, build_classifier, pictures
@@ -19,9 +20,9 @@ from tests.nets import CLASSES, build_classifier, pictures
 class Watched(mt.Memo):
     """Keeps the weights that the prediction was made with."""
 
-    def answer(self, *args):
+    def predict_adapted(self, views: Tensor, x: Tensor, statistics: MixedStatistics) -> Tensor:
         self.adapted_weights = [p.detach().clone() for p in self.parameters]
-        return super().answer(*args)
+        return super().predict_adapted(views, x, statistics)
 
     def update_l2(self) -> float:
         pairs = zip(self.parameters, self.adapted_weights, strict=True)
@@ -166,8 +167,8 @@ def test_chunked_gradient_is_the_full_one(net, views, chunk, seed):
     parameters = list(module.parameters())
     gradients = []
     for micro_batch in (None, chunk):
-        gradient = ViewGradient(classifier, x, micro_batch)
-        gradients.append(gradient.of(marginal_entropy(gradient.logits), parameters))
+        forward = ForwardPass(classifier, x, micro_batch)
+        gradients.append(forward.gradient(marginal_entropy(forward.logits), parameters))
     for full, chunked in zip(*gradients, strict=True):
         torch.testing.assert_close(full, chunked, rtol=1e-9, atol=1e-12)
 
@@ -292,7 +293,7 @@ def test_parameters_that_do_not_reach_the_logits_are_an_error():
     module.unused = nn.Linear(2, 2)
     module.forward = lambda x: module[1](module[0](x))
     classifier = mt.Classifier(module, size=8, mean=(0.5,) * 3, std=(0.5,) * 3)
-    with pytest.raises(mt.MemoError, match="do not reach"):
+    with pytest.raises(mt.MemoError, match="params: the logits do not depend on the chosen parameters"):
         mt.Memo(classifier, n_views=4, params="unused").predict(pictures(1)[0])
 
 
@@ -324,11 +325,11 @@ def test_an_adapted_model_whose_logits_are_not_finite_says_so():
 
 def test_given_views_must_fit():
     robust = mt.Memo(build_classifier("group-norm"))
-    with pytest.raises(InputError, match="expected one point, got 2"):
+    with pytest.raises(InputError, match="expected one input, got 2"):
         robust.predict_views(torch.zeros(2, 3, 8, 8), torch.zeros(4, 3, 8, 8))
     with pytest.raises(InputError, match=r"expected views \[B, 3, 8, 8\], got \[0, 3, 8, 8\]"):
         robust.predict_views(torch.zeros(3, 8, 8), torch.zeros(0, 3, 8, 8))
     with pytest.raises(InputError, match=r"expected a normalised float tensor \[N, 3, 8, 8\]"):
         robust(torch.zeros(1, 3, 9, 9))
-    with pytest.raises(InputError, match="at least one point"):
+    with pytest.raises(InputError, match="at least one input"):
         robust(torch.zeros(0, 3, 8, 8))

@@ -10,7 +10,7 @@ from torch import nn
 import memo_tta as mt
 from memo_tta.errors import ConfigError, UnknownName
 from memo_tta.methods import memory
-from memo_tta.methods.memory import COLLAPSED, LASTING, MEMORY, Carried, Collapse
+from memo_tta.methods.memory import COLLAPSE_MARGIN, DECAY, STEP_SHARE, Carried, CollapseDetector
 from memo_tta.methods.update import SGD
 from memo_tta.objectives import marginal_entropy
 from tests.nets import CLASSES, build_classifier, everything, pictures
@@ -53,13 +53,13 @@ def plain_loop(classifier, points, carried, lasting, pull, sure):
 @pytest.mark.parametrize("sure", [1, 0.96])  # all points teach, or not all do
 @pytest.mark.parametrize("reset", ["never", "anchor"])
 def test_answers_are_those_of_the_plain_loop(reset, sure, monkeypatch):
-    monkeypatch.setattr(memory, "SURE", sure)
+    monkeypatch.setattr(memory, "ENTROPY_LIMIT", sure)
     classifier = build_classifier("group-norm")
     before = everything(classifier.module)
     pull = {"pull": PULL} if reset == "anchor" else {}
     robust = mt.Memo(classifier, reset=reset, lr=LR, **pull)
     assert robust.online
-    norms_only = (lambda layer: isinstance(layer, nn.GroupNorm), LASTING, PULL, sure * math.log(CLASSES))
+    norms_only = (lambda layer: isinstance(layer, nn.GroupNorm), STEP_SHARE, PULL, sure * math.log(CLASSES))
     kind = norms_only if reset == "anchor" else (lambda layer: True, 1, 0, math.inf)
     expected, entropies = plain_loop(classifier, stream(), *kind)
     if reset == "anchor":
@@ -88,25 +88,25 @@ def logits_of(label: int) -> torch.Tensor:
 
 
 def test_a_collapse_is_seen_as_soon_as_the_shares_say():
-    collapse = Collapse()
-    # The share of label 0 is 1 - MEMORY^n after n points; the source spreads over the other labels.
-    needed = math.ceil(math.log(1 - COLLAPSED) / math.log(MEMORY))
-    seen = [collapse.seen(logits_of(0), logits_of(1 + n % (CLASSES - 1))) for n in range(needed)]
+    detector = CollapseDetector()
+    # The share of label 0 is 1 - DECAY^n after n points; the source spreads over the other labels.
+    needed = math.ceil(math.log(1 - COLLAPSE_MARGIN) / math.log(DECAY))
+    seen = [detector.observe(logits_of(0), logits_of(1 + n % (CLASSES - 1))) for n in range(needed)]
     assert seen == [False] * (needed - 1) + [True]
 
 
 def test_a_stream_of_one_label_is_no_collapse():
-    collapse = Collapse()
-    assert not any(collapse.seen(logits_of(2), logits_of(2)) for _ in range(1000))
+    detector = CollapseDetector()
+    assert not any(detector.observe(logits_of(2), logits_of(2)) for _ in range(1000))
 
 
 def test_after_a_collapse_the_next_point_starts_from_the_source(monkeypatch):
-    monkeypatch.setattr(memory, "SURE", 1)
+    monkeypatch.setattr(memory, "ENTROPY_LIMIT", 1)
     classifier = build_classifier("group-norm")
     robust = mt.Memo(classifier, reset="anchor", lr=LR)
     x, views = stream()[0]
     first = robust.predict_views(x, views).logits
-    monkeypatch.setattr(Collapse, "seen", lambda *_: True)
+    monkeypatch.setattr(CollapseDetector, "observe", lambda *_: True)
     carried_on = robust.predict_views(x, views).logits
     assert not torch.equal(carried_on, first)
     assert torch.equal(robust.predict_views(x, views).logits, first)
@@ -128,14 +128,14 @@ def test_weights_that_are_not_finite_are_not_kept():
     layer = nn.Linear(2, 2)
     carried = Carried(lambda: SGD(LR), list(layer.parameters()), carry_rule=False)
     rule = carried.recall()
-    assert carried.take(rule) is not None
+    assert carried.capture(rule) is not None
     nn.init.constant_(layer.weight, torch.inf)
-    assert carried.take(rule) is None
+    assert carried.capture(rule) is None
 
 
 @pytest.mark.parametrize(("net", "options"), [("no-norm", {}), ("group-norm", {"params": "head"})])
 def test_an_anchor_needs_norm_layers(net, options):
-    with pytest.raises(ConfigError, match="reset: 'anchor' carries the parameters of norm layers"):
+    with pytest.raises(ConfigError, match="reset: 'anchor' keeps the adapted parameters of norm layers"):
         mt.Memo(build_classifier(net), reset="anchor", **options)
 
 
@@ -164,7 +164,7 @@ def test_interrupted_in_the_middle_nothing_is_carried():
 @pytest.mark.parametrize("teaches", [True, False])
 def test_moments_are_carried_also_by_points_that_teach_nothing(teaches, monkeypatch):
     """The moments of Adam go from point to point, whether or not the weights do."""
-    monkeypatch.setattr(memory, "SURE", 1 if teaches else 0)
+    monkeypatch.setattr(memory, "ENTROPY_LIMIT", 1 if teaches else 0)
     options = {"reset": "anchor", "pull": 1, "optimizer": "adamw", "lr": 0.01}  # so weights never move on
     answers = []
     for carry in (False, True):

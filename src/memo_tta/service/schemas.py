@@ -72,7 +72,7 @@ def _field(default: Any, name: str, most: float, **others: Any) -> Any:
     declared = declarations(MemoOptions)[name]
     assert isinstance(declared.values, Number)
     low = int(declared.values.low) if declared.values.whole else declared.values.low
-    least = {"ge" if declared.values.low_counts else "gt": low}
+    least = {"ge" if declared.values.includes_low else "gt": low}
     about = f"{declared.meaning[0].upper()}{declared.meaning[1:]}."
     return Field(default, le=most, description=about, **least, **others)
 
