@@ -1,4 +1,7 @@
+"""Reading images: every kind becomes uint8 RGB, and errors say what is wrong."""
+
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,7 +60,7 @@ def test_sixteen_bits_keep_their_range(tmp_path):
 
 def test_exif_rotation_is_applied(tmp_path):
     exif = Image.Exif()
-    exif[0x0112] = 6  # the camera was turned: show it rotated by 90 degrees
+    exif[0x0112] = 6  # the camera was turned: the image is shown rotated by 90 degrees
     Image.fromarray(COLOUR).save(tmp_path / "turned.png", exif=exif)
     np.testing.assert_array_equal(read_image(tmp_path / "turned.png"), np.rot90(COLOUR, -1))
 
@@ -98,8 +101,9 @@ def test_arrays_that_are_no_image_say_why(array, message):
 
 
 def test_other_things_are_no_image():
+    number: Any = 3
     with pytest.raises(InputError, match="expected a path, PIL image or uint8 array, got int"):
-        read_image(3)
+        read_image(number)
 
 
 def test_files_that_are_no_image_say_why(tmp_path):

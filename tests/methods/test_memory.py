@@ -1,4 +1,4 @@
-"""Weights that live on: against plain loops, and what stops a collapse."""
+"""Weights that are kept between points, compared with plain loops, and collapse detection."""
 
 import math
 from copy import deepcopy
@@ -13,25 +13,28 @@ from memo_tta.methods import memory
 from memo_tta.methods.memory import COLLAPSE_MARGIN, DECAY, STEP_SHARE, Carried, CollapseDetector
 from memo_tta.methods.update import SGD
 from memo_tta.objectives import marginal_entropy
-from tests.nets import CLASSES, build_classifier, everything, pictures
+from tests.nets import CLASSES, build_classifier, everything, last_linear, pictures
 
 LR, PULL = 0.05, 0.25
 
 
 def stream(points=5):
-    """Points with eight views each; the views of every other point are alike, so that it is sure."""
+    """Return points with eight views each; every other point has similar views, so that it is confident."""
     generator = torch.Generator().manual_seed(7)
     spreads = [3.0 if place % 2 else 0.3 for place in range(points)]
     drawn = [torch.randn(9, 3, 8, 8, generator=generator) for _ in range(points)]
     return [(3 * d[:1], 3 * d[:1] + spread * d[1:]) for d, spread in zip(drawn, spreads, strict=True)]
 
 
-def plain_loop(classifier, points, carried, lasting, pull, sure):
-    """What a script does: after each answer, what is not carried is put back, the rest moved slowly."""
+def plain_loop(classifier, points, is_carried, step_share, pull, limit):
+    """Return logits and marginal entropies of a plain script.
+
+    After each prediction, carried layers move slowly and all other weights are reset.
+    """
     module = deepcopy(classifier.module).eval().requires_grad_(True)
     source = [p.detach().clone() for p in module.parameters()]
     slow = [p.clone() for p in source]
-    lives_on = {id(p) for layer in module.modules() if carried(layer) for p in layer.parameters()}
+    lives_on = {id(p) for layer in module.modules() if is_carried(layer) for p in layer.parameters()}
     answers, entropies = [], []
     for x, views in points:
         module.zero_grad()
@@ -42,32 +45,32 @@ def plain_loop(classifier, points, carried, lasting, pull, sure):
             for p in module.parameters():
                 p -= LR * p.grad
             answers.append(module(x)[0].clone())
-            for p, own, kept in zip(module.parameters(), source, slow, strict=True):
-                if id(p) in lives_on and entropies[-1] < sure:
-                    kept += lasting * (p - kept)
-                    kept += pull * (own - kept)
+            for p, original, kept in zip(module.parameters(), source, slow, strict=True):
+                if id(p) in lives_on and entropies[-1] < limit:
+                    kept += step_share * (p - kept)
+                    kept += pull * (original - kept)
                 p.copy_(kept)
     return answers, entropies
 
 
-@pytest.mark.parametrize("sure", [1, 0.96])  # all points teach, or not all do
+@pytest.mark.parametrize("limit", [1, 0.96])  # all points are confident, or only some
 @pytest.mark.parametrize("reset", ["never", "anchor"])
-def test_answers_are_those_of_the_plain_loop(reset, sure, monkeypatch):
-    monkeypatch.setattr(memory, "ENTROPY_LIMIT", sure)
+def test_answers_are_those_of_the_plain_loop(reset, limit, monkeypatch):
+    monkeypatch.setattr(memory, "ENTROPY_LIMIT", limit)
     classifier = build_classifier("group-norm")
     before = everything(classifier.module)
     pull = {"pull": PULL} if reset == "anchor" else {}
     robust = mt.Memo(classifier, reset=reset, lr=LR, **pull)
     assert robust.online
-    norms_only = (lambda layer: isinstance(layer, nn.GroupNorm), STEP_SHARE, PULL, sure * math.log(CLASSES))
+    norms_only = (lambda layer: isinstance(layer, nn.GroupNorm), STEP_SHARE, PULL, limit * math.log(CLASSES))
     kind = norms_only if reset == "anchor" else (lambda layer: True, 1, 0, math.inf)
     expected, entropies = plain_loop(classifier, stream(), *kind)
     if reset == "anchor":
-        assert len({value < kind[3] for value in entropies}) == (1 if sure == 1 else 2)
+        assert len({value < kind[3] for value in entropies}) == (1 if limit == 1 else 2)
     for (x, views), wanted in zip(stream(), expected, strict=True):
         torch.testing.assert_close(robust.predict_views(x, views).logits, wanted, rtol=1e-4, atol=1e-5)
         assert everything(classifier.module) == before
-    # Not those of points on their own; after reset they come again.
+    # They differ from those of points on their own, and repeat after a reset.
     alone = [mt.Memo(classifier, lr=LR).predict_views(x, views).logits for x, views in stream()]
     assert torch.allclose(alone[0], expected[0], atol=1e-5)
     assert not torch.allclose(alone[-1], expected[-1], atol=1e-4)
@@ -146,6 +149,10 @@ def test_options_are_checked():
         mt.Memo(build_classifier("group-norm"), reset="anchor", pull=0)
 
 
+def raise_keyboard_interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_interrupted_in_the_middle_nothing_is_carried():
     classifier = build_classifier("group-norm")
     robust = mt.Memo(classifier, reset="anchor", n_views=4, lr=LR)
@@ -154,7 +161,7 @@ def test_interrupted_in_the_middle_nothing_is_carried():
     expected = robust.predict(second).logits
     robust.reset()
     robust.predict(first)
-    hook = classifier.module[-1].register_forward_hook(lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    hook = last_linear(classifier).register_forward_hook(raise_keyboard_interrupt)
     with pytest.raises(KeyboardInterrupt):
         robust.predict(second)
     hook.remove()
@@ -163,9 +170,9 @@ def test_interrupted_in_the_middle_nothing_is_carried():
 
 @pytest.mark.parametrize("teaches", [True, False])
 def test_moments_are_carried_also_by_points_that_teach_nothing(teaches, monkeypatch):
-    """The moments of Adam go from point to point, whether or not the weights do."""
+    """Adam's moments are kept from point to point whether or not the weights are."""
     monkeypatch.setattr(memory, "ENTROPY_LIMIT", 1 if teaches else 0)
-    options = {"reset": "anchor", "pull": 1, "optimizer": "adamw", "lr": 0.01}  # so weights never move on
+    options = {"reset": "anchor", "pull": 1, "optimizer": "adamw", "lr": 0.01}  # so the weights never change
     answers = []
     for carry in (False, True):
         robust = mt.Memo(build_classifier("group-norm"), carry_optimizer=carry, **options)
