@@ -1,4 +1,9 @@
-"""Methods: ways to predict under distribution shift. `METHODS` is the table of all of them."""
+"""Methods: ways to predict under distribution shift, all listed in the table `METHODS`.
+
+A method answers five questions, each with a module of its own: which views to use (`view_source`), whether to
+adapt (`gates`), how to adapt (`episode`, `gradient`, `update`, `parameters`, `precision`), how to combine
+views (`average`), and what to keep from point to point (`memory`).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

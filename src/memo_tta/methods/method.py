@@ -58,7 +58,7 @@ class Outcome:
 
 
 class Method(ABC, Generic[AnyOptions]):
-    """A way to predict. Calling it maps normalised inputs [N, ...] to logits [N, K], one point at a time."""
+    """A way to predict; calling it maps normalised inputs [N, ...] to logits [N, K]."""
 
     options_type: Any  # the dataclass of the method's options
     from_settings: ClassVar[frozenset[str]] = frozenset()  # options that default to the classifier's settings
@@ -162,7 +162,7 @@ class Method(ABC, Generic[AnyOptions]):
         return torch.stack(rows).to(x.device)
 
     def source_logits(self, batch: Batch) -> Tensor:
-        """Return the source model's logits [n, K], computed once per batch, before any weights change."""
+        """Return the source model's logits [n, K], computed once per batch; call it before weights change."""
 
         def compute() -> Tensor:
             with episode(self.classifier.module), torch.no_grad():

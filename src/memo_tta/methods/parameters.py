@@ -27,7 +27,7 @@ def choose_parameters(module: nn.Module, choice: ParameterChoice) -> list[Parame
         )
     if any(p.is_inference() for p in chosen):
         raise ModelError(
-            f"{type(module).__name__}: built in inference mode, so it cannot be adapted: build it outside"
+            f"{type(module).__name__}: was built under inference_mode and cannot be adapted: build it outside"
         )
     return chosen
 
