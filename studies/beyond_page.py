@@ -159,7 +159,7 @@ def passes(folder: Path) -> float:
     """Of one point through the model, on average: the image, the first views, and the others if they must."""
     with open_for_reading(folder) as store:
         found = [record.status for record in store.records() if record.method == "restore"]
-    row = TABLE["restore"].own
+    row = TABLE["restore"].defaults
     averaged = sum(status == Status.AVERAGED for status in found) / len(found)
     return 1 + row["early_views"] + averaged * row["n_views"]
 

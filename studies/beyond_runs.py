@@ -8,7 +8,7 @@ from studies.reproduction_runs import NETWORKS, PICTURE_SHIFTS, Cifar, Step, res
 
 METHODS = "source,tta,memo,restore"
 # The best one of studies.choose_step: `restore` with a gradient step is memo on restored views.
-STEP = {**TABLE["restore"].own, "prior_strength": None, "lr": 0.005, "predict": "group"}
+STEP = {**TABLE["restore"].defaults, "prior_strength": None, "lr": 0.005, "predict": "group"}
 
 
 def of_cifar(cifar: Cifar) -> Iterator[Step]:

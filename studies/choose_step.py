@@ -22,7 +22,7 @@ from memo_tta.data.dataset import Dataset
 from memo_tta.files import atomic_file
 from memo_tta.methods import METHODS
 from memo_tta.methods.episode import episode
-from memo_tta.methods.gradient import ViewGradient
+from memo_tta.methods.gradient import ForwardPass
 from memo_tta.methods.parameters import choose_parameters
 from memo_tta.methods.update import UPDATE_RULES
 from memo_tta.models.classifier import Classifier
@@ -36,7 +36,7 @@ RATES = (0.0025, 0.005, 0.01, 0.02)
 ANSWERS = ("point", "average", "surest version")
 NAMES = [f"{step}, {answer}" for step, answer in product(("no step", *RATES), ANSWERS)]
 CLEAN = 5  # times as many clean images as of a corruption at one level
-ROW = METHODS["restore"].own
+ROW = METHODS["restore"].defaults
 
 
 class Study:
@@ -56,10 +56,10 @@ class Study:
                 yield from ((name, label) for name in NAMES)
                 return
             views = self.classifier.normalise(self.augment(image, ROW["n_views"], rng))
-            look = ViewGradient(self.classifier, views, None)
-            gradients = look.of(entropy(self._average(look.logits)), self.parameters)
+            forward = ForwardPass(self.classifier, views, None)
+            gradients = forward.gradient(entropy(self._average(forward.logits)), self.parameters)
             source = [parameter.detach().clone() for parameter in self.parameters]
-            said = [*self._answers(self.classifier(x)[0], look.logits.detach())]
+            said = [*self._answers(self.classifier(x)[0], forward.logits.detach())]
             with torch.no_grad():
                 for rate in RATES:
                     UPDATE_RULES["sgd"](rate, 0.0, 0.0).step(self.parameters, gradients)

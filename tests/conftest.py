@@ -1,9 +1,10 @@
-"""What the tests share: published vectors, and hypothesis profiles."""
+"""Shared by all tests: hypothesis profiles, reference vectors, and the command as a function."""
 
 import json
 import os
 import signal
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,32 +23,35 @@ settings.register_profile("soak", deadline=None, max_examples=300)
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
 settings.load_profile(PROFILE)
 
-# A shell that starts the tests in the background makes them ignore Ctrl-C, which some of them press.
+# A shell that starts the tests in the background makes them ignore SIGINT, which some of them raise.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# Two test processes share two cores; and what they compute, the processes they start must compute likewise.
+# Two test processes share two cores. Processes that tests start must compute the same, so they inherit this.
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
 
 
 def times(short: int, full: int) -> int:
-    """How often to try something at random: `full` in the soak."""
+    """Return how often to repeat a random test: `full` in the soak profile, else `short`."""
     return full if PROFILE == "soak" else short
 
 
 class Vectors:
-    """Numbers made by the published implementations, and the rules that their inputs follow."""
+    """Results of the published implementations, and the rules that generate their inputs."""
 
     def __init__(self, folder: Path):
         self.folder = folder
 
     def json(self, name: str) -> Any:
+        """Return the content of a JSON file."""
         return json.loads((self.folder / f"{name}.json").read_text())
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
+        """Return the arrays of an .npz file by name."""
         with np.load(self.folder / f"{name}.npz") as arrays:
             return {key: arrays[key] for key in arrays.files}
 
     def rule_input(self, name: str, shape: tuple[int, int, int, int]) -> torch.Tensor:
+        """Return the input of that name: smooth noise, seeded by the name."""
         b, c, h, w = shape
         g = np.random.Generator(np.random.PCG64(zlib.crc32(f"input/{name}".encode())))
         q = 32 if h > 32 and h % 32 == 0 else 8
@@ -55,6 +59,7 @@ class Vectors:
         return torch.from_numpy((coarse + 0.25 * g.standard_normal(shape)).astype(np.float32))
 
     def rule_weights(self, module: torch.nn.Module) -> None:
+        """Fill the module with noise that is seeded by the name of each tensor."""
         state = {key: _rule_tensor(key, tuple(value.shape)) for key, value in module.state_dict().items()}
         module.load_state_dict(state)
 
@@ -81,22 +86,24 @@ def _rule_tensor(key: str, shape: tuple[int, ...]) -> torch.Tensor:
 
 @pytest.fixture(scope="session")
 def golden() -> Vectors:
-    """The published vectors that are part of this repository."""
+    """Reference vectors that are part of this repository."""
     return Vectors(ROOT / "tests" / "golden")
 
 
 @pytest.fixture(scope="session")
 def reference() -> Path:
-    """A folder with the authors' weights and ImageNet pictures, which cannot be part of it."""
+    """Folder with the authors' weights and ImageNet images, which cannot be part of the repository."""
     root = Path(os.environ.get("MEMO_TEST_DATA", ROOT.parent / "shared" / "data"))
     if not root.is_dir():
-        pytest.skip("no weights of the authors and no ImageNet pictures: MEMO_TEST_DATA names their folder")
+        pytest.skip(
+            "the authors' weights and ImageNet images are missing: set MEMO_TEST_DATA to their folder"
+        )
     return root
 
 
 @pytest.fixture(scope="session")
-def weights(tmp_path_factory) -> Path:
-    """A file with random weights of ResNet-26."""
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Path of a file with random weights of ResNet-26."""
     path = tmp_path_factory.mktemp("weights") / "random.npz"
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -105,10 +112,10 @@ def weights(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def memo(capsys):
-    """Run the command in this process: exit code, stdout, stderr."""
+def memo(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[Any, str, str]]:
+    """A function that runs the command `memo` in this process and returns exit code, stdout and stderr."""
 
-    def run(*words):
+    def run(*words: object) -> tuple[Any, str, str]:
         with pytest.raises(SystemExit) as stopped:
             main([str(word) for word in words])
         captured = capsys.readouterr()

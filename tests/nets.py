@@ -1,18 +1,22 @@
-"""Small classifiers of every kind that adaptation must cope with."""
+"""Small classifiers of every kind that adaptation must work with."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 import memo_tta as mt
+from memo_tta.methods.view_method import ViewMethod
 from memo_tta.models.networks.resnet26_joint import JointResNet26
 
 SIZE, CLASSES = 8, 5
 
 
 class GroupNormNet(nn.Sequential):
+    """Group norm, whose statistics need no batch."""
+
     def __init__(self):
         super().__init__(
             nn.Conv2d(3, 8, 3, padding=1, bias=False),
@@ -27,6 +31,8 @@ class GroupNormNet(nn.Sequential):
 
 
 class BatchNormNet(nn.Sequential):
+    """Batch norm in one and two dimensions."""
+
     def __init__(self):
         super().__init__(
             nn.Conv2d(3, 8, 3, stride=2),
@@ -59,6 +65,8 @@ class Transformer(nn.Module):
 
 
 class PlainNet(nn.Sequential):
+    """No norm layer."""
+
     def __init__(self):
         super().__init__(nn.Conv2d(3, 6, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(54, CLASSES))
 
@@ -79,7 +87,11 @@ class DropoutNet(nn.Sequential):
 
 
 class BufferNet(nn.Module):
-    """Changes its buffers at every forward, in evaluation mode too: in place, replaced, made at first use."""
+    """Buffers that change at every forward pass: in place, replaced, created on first use."""
+
+    calls: Tensor
+    average: Tensor
+    last: Tensor | None
 
     def __init__(self):
         super().__init__()
@@ -99,7 +111,7 @@ class BufferNet(nn.Module):
 
 
 class Bfloat16Net(BatchNormNet):
-    """Keeps its weights in half of the bits."""
+    """Store the weights in bfloat16."""
 
     def __init__(self):
         super().__init__()
@@ -107,6 +119,8 @@ class Bfloat16Net(BatchNormNet):
 
 
 class RotationNet(JointResNet26):
+    """ResNet-26 with a rotation head."""
+
     def __init__(self):
         super().__init__(CLASSES)
 
@@ -123,8 +137,8 @@ NETS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def build_classifier(net: str, seed: int = 0, **settings) -> mt.Classifier:
-    """A classifier with generic weights, running statistics, modes, flags and gradients."""
+def build_classifier(net: str, seed: int = 0, **settings: Any) -> mt.Classifier:
+    """Return a classifier with random weights, statistics and gradients, and mixed `requires_grad` flags."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         module = NETS[net]()
@@ -133,7 +147,7 @@ def build_classifier(net: str, seed: int = 0, **settings) -> mt.Classifier:
                 buffer.normal_(0, 0.3)
             elif name.endswith("running_var"):
                 buffer.uniform_(0.5, 2)
-        module.train()  # whatever mode the user left it in must come back
+        module.train()  # the mode that adaptation must restore
         for index, parameter in enumerate(module.parameters()):
             parameter.requires_grad = index % 3 != 0
             parameter.grad = torch.randn_like(parameter) if index % 2 else None
@@ -142,8 +156,20 @@ def build_classifier(net: str, seed: int = 0, **settings) -> mt.Classifier:
     )
 
 
+def view_method(name: str, classifier: mt.Classifier, **options: Any) -> ViewMethod[Any]:
+    """Build a method that uses views."""
+    method = mt.method(name, classifier, **options)
+    assert isinstance(method, ViewMethod)
+    return method
+
+
+def last_linear(classifier: mt.Classifier) -> nn.Linear:
+    """Return the last linear layer of the module."""
+    return [m for m in classifier.module.modules() if isinstance(m, nn.Linear)][-1]
+
+
 def everything(module: nn.Module) -> list[object]:
-    """All that must come back, in a form that compares bit for bit."""
+    """Return all that must be restored, in a form that compares exactly."""
     state: list[object] = [(name, _bits(value)) for name, value in module.state_dict().items()]
     state += [(name, id(buffer)) for name, buffer in module.named_buffers()]
     state += [(name, m.training, len(m._forward_pre_hooks)) for name, m in module.named_modules()]
@@ -156,5 +182,6 @@ def _bits(tensor: Tensor) -> bytes:
 
 
 def pictures(n: int, seed: int = 0) -> list[np.ndarray]:
+    """Return n random uint8 images."""
     rng = np.random.default_rng(seed)
     return [rng.integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8) for _ in range(n)]

@@ -1,4 +1,4 @@
-"""The one estimate of how long work takes: deadlines, queues, progress bars and training rely on it."""
+"""The estimate of how long work takes, used by deadlines, queues, progress bars and training."""
 
 from memo_tta.durations import RecentDurations
 

@@ -1,4 +1,7 @@
+"""Reading images: every kind becomes uint8 RGB, and errors say what is wrong."""
+
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,7 +60,7 @@ def test_sixteen_bits_keep_their_range(tmp_path):
 
 def test_exif_rotation_is_applied(tmp_path):
     exif = Image.Exif()
-    exif[0x0112] = 6  # the camera was turned: show it rotated by 90 degrees
+    exif[0x0112] = 6  # the camera was turned: the image is shown rotated by 90 degrees
     Image.fromarray(COLOUR).save(tmp_path / "turned.png", exif=exif)
     np.testing.assert_array_equal(read_image(tmp_path / "turned.png"), np.rot90(COLOUR, -1))
 
@@ -83,9 +86,9 @@ def test_float_and_bool_arrays_mean_what_they_show(value):
         (np.zeros((0, 4, 3), np.uint8), r"no pixels, its shape is \(0, 4, 3\)"),
         (np.full((2, 2, 3), 1.5), r"float values must lie in 0..1, got 1.5..1.5"),
         (np.full((2, 2, 3), -0.1), r"must lie in 0..1"),
-        (np.full((2, 2, 3), np.nan), "holds NaN"),
+        (np.full((2, 2, 3), np.nan), "contains NaN"),
         (np.zeros((2, 2, 2), np.uint8), r"expected 1, 3 or 4 channels last, got shape \(2, 2, 2\)"),
-        (np.zeros((3, 9, 9), np.uint8), "channels come last, so transpose it"),
+        (np.zeros((3, 9, 9), np.uint8), "put the channels last with array.transpose"),
         (np.zeros((2, 9, 9, 3), np.uint8), "pass several images as a list"),
         (np.zeros((9,), np.uint8), r"expected shape \(height, width, 3\), got \(9,\)"),
         (np.zeros((2, 2, 3), np.int64), "expected uint8, uint16 or float values, got int64"),
@@ -98,8 +101,9 @@ def test_arrays_that_are_no_image_say_why(array, message):
 
 
 def test_other_things_are_no_image():
+    number: Any = 3
     with pytest.raises(InputError, match="expected a path, PIL image or uint8 array, got int"):
-        read_image(3)
+        read_image(number)
 
 
 def test_files_that_are_no_image_say_why(tmp_path):

@@ -1,11 +1,11 @@
-"""Changes are undone once, whatever interrupts the undoing."""
+"""Changes are undone exactly once, even if exceptions interrupt the undoing."""
 
 import gc
 
 import pytest
 
 from memo_tta import interrupts
-from memo_tta.interrupts import FUTILE, protected, undoing
+from memo_tta.interrupts import MAX_FAILURES, protected, undoing
 
 
 class Interrupted(BaseException):
@@ -13,12 +13,12 @@ class Interrupted(BaseException):
 
 
 def failing(times: int, log: list[str], name: str = "undone"):
-    """An action that is interrupted so many times before it succeeds."""
-    left = [Interrupted()] * times
+    """Return an action that raises `times` times before it succeeds."""
+    remaining = [Interrupted()] * times
 
     def action():
-        if left:
-            raise left.pop()
+        if remaining:
+            raise remaining.pop()
         log.append(name)
 
     return action
@@ -37,7 +37,7 @@ def test_an_interrupted_action_is_repeated_and_then_the_interrupt_goes_on(times)
 
 
 def test_an_action_that_never_succeeds_ends_with_its_error():
-    with pytest.raises(Interrupted), undoing(failing(FUTILE + 1, [])):
+    with pytest.raises(Interrupted), undoing(failing(MAX_FAILURES + 1, [])):
         pass
     log: list[str] = []
     with undoing(failing(0, log)):
@@ -56,7 +56,7 @@ def test_a_block_that_is_never_left_is_undone_before_the_exception_goes_on():
     log: list[str] = []
 
     def body():
-        undoing(failing(1, log)).__enter__()  # as if an interrupt came between entering and the block
+        undoing(failing(1, log)).__enter__()  # as if interrupted between __enter__ and the block
         raise ValueError
 
     with pytest.raises(Interrupted) as raised:
@@ -76,7 +76,7 @@ def test_two_interrupts_one_of_them_before_the_undoing_begins(monkeypatch):
         undo(pending, depth)
 
     def body():
-        undoing(failing(0, log)).__enter__()  # whose exit was interrupted before its first line, too
+        undoing(failing(0, log)).__enter__()  # its __exit__ was interrupted before its first line, too
         raise ValueError
 
     monkeypatch.setattr(interrupts, "_undo", late)
@@ -114,6 +114,6 @@ def test_a_block_that_was_given_up_is_not_undone_again_when_it_is_collected():
             assert log == ["stale"]
         assert log == ["stale", "new"]
 
-    with undoing(failing(0, log, "outer")):  # so that the thread's list lives on
+    with undoing(failing(0, log, "outer")):  # keeps the list of the thread
         protected(body)
     assert log == ["stale", "new", "outer"]

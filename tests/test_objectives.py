@@ -1,3 +1,5 @@
+"""Objectives, compared with published values, scipy and their definitions."""
+
 import math
 from itertools import product
 
@@ -32,7 +34,7 @@ def test_value_and_gradient_are_the_published_ones(golden, name, case, dtype, to
     (gradient,) = torch.autograd.grad(loss, logits)
     wanted = vectors[f"{case}__{SHORT[name]}_grad"]
     assert float(loss.detach()) == pytest.approx(expected, rel=tolerance, abs=tolerance)
-    # Terms as large as the spread of the logits cancel in a gradient, so its rounding is relative to that.
+    # Terms as large as the range of the logits cancel in a gradient, so its rounding error scales with it.
     rounding = torch.finfo(dtype).eps * np.ptp(vectors[f"{case}__logits"])
     np.testing.assert_allclose(gradient.numpy(), wanted, rtol=0, atol=tolerance + rounding)
 

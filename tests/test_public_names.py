@@ -1,4 +1,4 @@
-"""The names that users rely on."""
+"""Public names that users rely on."""
 
 import subprocess
 import sys

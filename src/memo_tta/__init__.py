@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Where each public name lives. They load when first used, so that `memo --help` need not wait for torch.
-_HOMES = {
+# The module of each public name; None: the name is a module. Names are imported on first use, so that
+# `memo --help` does not import torch.
+_MODULES = {
     "AugMix": "views",
     "Classifier": "models.classifier",
     "CropFlip": "views",
@@ -38,17 +39,17 @@ _HOMES = {
     "objectives": None,
     "per_view": "views",
 }
-__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _HOMES[name]
+    module = _MODULES[name]
     value = (
         import_module(f"{__name__}.{name}")
-        if home is None
-        else getattr(import_module(f"{__name__}.{home}"), name)
+        if module is None
+        else getattr(import_module(f"{__name__}.{module}"), name)
     )
     globals()[name] = value
     return value

@@ -1,4 +1,4 @@
-"""`python -m memo_tta` is the command `memo`."""
+"""Run the command `memo` as `python -m memo_tta`."""
 
 from memo_tta.cli import main
 

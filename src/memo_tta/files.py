@@ -1,4 +1,4 @@
-"""Where files go, and how they appear there: whole or not at all."""
+"""The data folder, and files and folders that appear complete or not at all."""
 
 import os
 from collections.abc import Iterator
@@ -9,13 +9,13 @@ from tempfile import mkdtemp
 
 
 def data_folder() -> Path:
-    """Where data sets and weights go: $MEMO_DATA, or ~/.cache/memo-tta."""
+    """Return the folder of data sets and weights: $MEMO_DATA, or ~/.cache/memo-tta."""
     return Path(os.environ.get("MEMO_DATA") or Path.home() / ".cache" / "memo-tta")
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Gives a path to write to; it becomes `path` when the block ends well, and vanishes otherwise."""
+    """Yield a temporary path to write to; move it to `path` if the block succeeds, else delete it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -29,7 +29,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Gives a folder to fill; it becomes `path`, which must not exist yet, when the block ends well."""
+    """Yield a temporary folder to fill; rename it to `path`, which must not exist, if the block succeeds."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = Path(mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
@@ -41,14 +41,14 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 def remove_partial_files(folder: Path) -> None:
-    """Delete what a killed process left of files it had begun below the folder."""
+    """Delete the temporary files below the folder whose process is no longer running."""
     for part in folder.rglob(".*.part"):
         pid = part.name.split(".")[-2]
-        if pid.isdecimal() and not _alive(int(pid)):
+        if pid.isdecimal() and not _is_running(int(pid)):
             part.unlink(missing_ok=True)
 
 
-def _alive(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Read what people call an image as the uint8 RGB array they expect to see."""
+"""Read an image of any kind as a uint8 RGB array."""
 
 import warnings
 from os import PathLike
@@ -23,11 +23,11 @@ INTERPOLATIONS = Registry(
 )
 
 MAX_PIXELS = 100_000_000
-PAPER = (255, 255, 255)  # transparent pixels show what a viewer would show: a white page
+BACKGROUND = (255, 255, 255)  # of transparent pixels: white, as in most image viewers
 
 
 def read_image(source: ImageLike) -> np.ndarray:
-    """A path, PIL image or array as uint8 RGB of shape (height, width, 3)."""
+    """Return a path, PIL image or array as a uint8 RGB array of shape (height, width, 3)."""
     if isinstance(source, np.ndarray):
         return _from_array(source)
     if isinstance(source, Image.Image):
@@ -38,7 +38,7 @@ def read_image(source: ImageLike) -> np.ndarray:
 
 
 def fit_square(image: np.ndarray, resize: int, size: int, interpolation: str = "bilinear") -> np.ndarray:
-    """Shorter side to `resize`, then the central `size` x `size` of a uint8 (height, width, 3) image."""
+    """Resize the shorter side of a uint8 (height, width, 3) image, then crop its central `size` x `size`."""
     height, width = image.shape[:2]
     if min(height, width) != resize:
         # The longer side is truncated, not rounded, as torchvision's Resize does.
@@ -56,7 +56,7 @@ def _from_file(path: Path) -> np.ndarray:
         if path.stat().st_size == 0:
             raise InputError(f"{path}: the file is empty")
         with warnings.catch_warnings():
-            # Pillow's own limit lies below ours and only warns; ours is checked before decoding.
+            # Pillow warns at a lower limit than ours; _from_pil checks ours before decoding.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             image = Image.open(path)
         with image:
@@ -64,34 +64,34 @@ def _from_file(path: Path) -> np.ndarray:
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except UnidentifiedImageError:
-        raise InputError(f"{path}: not an image, or of a format that Pillow does not read") from None
+        raise InputError(f"{path}: not an image, or in a format that Pillow cannot read") from None
     except Image.DecompressionBombError:
         raise _too_large(str(path)) from None
     except (OSError, SyntaxError, ValueError, EOFError) as error:
-        raise InputError(f"{path}: cannot be decoded, truncated or damaged? ({error})") from None
+        raise InputError(f"{path}: cannot be decoded; it may be truncated or damaged ({error})") from None
 
 
 def _from_pil(image: Image.Image, name: str) -> np.ndarray:
     check_pixels(*image.size, name)
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith(("I", "F")):
-        return _from_array(_deep_pixels(image, name), name)
+        return _from_array(_high_depth_pixels(image, name), name)
     if image.has_transparency_data:
         image = image.convert("RGBA")
-        page = Image.new("RGBA", image.size, (*PAPER, 255))
-        image = Image.alpha_composite(page, image)
+        background = Image.new("RGBA", image.size, (*BACKGROUND, 255))
+        image = Image.alpha_composite(background, image)
     return np.array(image.convert("RGB"))
 
 
-def _deep_pixels(image: Image.Image, name: str) -> np.ndarray:
-    """Greyscale of more than 8 bits, as uint16 or float, so that its range is known."""
+def _high_depth_pixels(image: Image.Image, name: str) -> np.ndarray:
+    """Return greyscale pixels of more than 8 bits as uint16 or float32, whose range of values is known."""
     pixels = np.array(image)
     if image.mode != "I":
         return pixels.astype(np.float32) if image.mode == "F" else pixels.astype(np.uint16)
     if pixels.min() < 0 or pixels.max() > 65535:
         raise InputError(
             f"{name}: expected 16-bit values 0..65535, got {pixels.min()}..{pixels.max()}: "
-            "convert it to 8 or 16 bits"
+            "convert the image to 8 or 16 bits"
         )
     return pixels.astype(np.uint16)
 
@@ -107,7 +107,7 @@ def _from_array(array: np.ndarray, name: str = "array") -> np.ndarray:
     if channels not in (1, 3, 4):
         raise InputError(f"{name}: expected 1, 3 or 4 channels last, got shape {array.shape}{_hint(array)}")
     check_pixels(width, height, name)
-    pixels = _eight_bit(array, name)
+    pixels = _as_uint8(array, name)
     if channels == 1:
         return np.repeat(pixels, 3, axis=2)
     if channels == 4:
@@ -115,7 +115,7 @@ def _from_array(array: np.ndarray, name: str = "array") -> np.ndarray:
     return np.ascontiguousarray(pixels)
 
 
-def _eight_bit(array: np.ndarray, name: str) -> np.ndarray:
+def _as_uint8(array: np.ndarray, name: str) -> np.ndarray:
     if array.dtype == np.uint8:
         return array
     if array.dtype == np.uint16:
@@ -124,11 +124,11 @@ def _eight_bit(array: np.ndarray, name: str) -> np.ndarray:
         return array.astype(np.uint8) * 255
     if np.issubdtype(array.dtype, np.floating):
         if not np.isfinite(array).all():
-            raise InputError(f"{name}: holds NaN or infinite values")
+            raise InputError(f"{name}: contains NaN or infinite values")
         if array.min() < 0 or array.max() > 1:
             raise InputError(
                 f"{name}: float values must lie in 0..1, got {array.min():g}..{array.max():g}: "
-                "pass uint8 for 0..255, or call the method itself with a normalised tensor"
+                "pass uint8 values 0..255, or call the method itself with a normalised tensor"
             )
         return np.round(array * 255).astype(np.uint8)
     raise InputError(f"{name}: expected uint8, uint16 or float values, got {array.dtype}")
@@ -138,11 +138,12 @@ def _hint(array: np.ndarray) -> str:
     if array.ndim == 4:
         return ": pass several images as a list"
     if array.ndim == 3 and array.shape[0] in (1, 3):
-        return ": channels come last, so transpose it with array.transpose(1, 2, 0)"
+        return ": put the channels last with array.transpose(1, 2, 0)"
     return ""
 
 
 def check_pixels(width: int, height: int, name: str) -> None:
+    """Raise InputError if an image of this size has no pixels or too many."""
     if width * height == 0:
         raise InputError(f"{name}: the image has no pixels, its size is {width} x {height}")
     if width * height >= MAX_PIXELS:

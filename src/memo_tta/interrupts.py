@@ -1,8 +1,8 @@
-"""Undo changes completely, whatever exception interrupts the undoing.
+"""Undo changes completely, even if an exception interrupts the undoing.
 
-A signal handler may raise between any two bytecodes, also while a `with` block is being entered or left, and
+A signal handler may raise between any two bytecodes, even while a `with` block is being entered or left, and
 then the block's own exit never runs. So each change first registers how to undo it. Leaving the block undoes
-it; `protected`, outside all blocks, undoes what an interruption left behind.
+it; `protected`, outside all blocks, undoes the changes that an interruption left behind.
 """
 
 from collections.abc import Callable
@@ -11,20 +11,20 @@ from typing import TypeVar
 
 Value = TypeVar("Value")
 
-FUTILE = 100  # failures of one action in a row: it is broken, not interrupted
+MAX_FAILURES = 100  # of one action in a row: beyond that it is broken, not interrupted
 
 _PENDING: dict[int, list["undoing"]] = {}  # by thread, innermost last
 
 
 class undoing:  # noqa: N801, used like a function
-    """Run the actions, last one first, when the block is left; one that is interrupted is run again.
+    """Run the actions, last one first, when the block is left; repeat an action that is interrupted.
 
-    An action must be idempotent, and harmless before the change that it undoes. With `of_thread`, the changes
-    concern this thread alone, so that a forked child that has lost it has nothing to undo.
+    An action must be idempotent, and harmless before the change that it undoes. `is_thread_local` marks
+    changes that affect this thread only: a forked child that has lost the thread has nothing to undo.
     """
 
-    def __init__(self, *actions: Callable[[], object], of_thread: bool = False):
-        self.left, self.of_thread = list(actions), of_thread
+    def __init__(self, *actions: Callable[[], object], is_thread_local: bool = False):
+        self.remaining, self.is_thread_local = list(actions), is_thread_local
 
     def __enter__(self) -> None:
         self._pending = _PENDING.setdefault(get_ident(), [])
@@ -32,13 +32,13 @@ class undoing:  # noqa: N801, used like a function
         self._pending.append(self)
 
     def __exit__(self, *_: object) -> None:
-        # A block that was abandoned half way may be closed much later, by the garbage collector.
+        # The garbage collector may close an abandoned block long after its changes were undone.
         if self in self._pending[self._depth :]:
             _undo(self._pending, self._depth)
 
 
 def protected(body: Callable[[], Value]) -> Value:
-    """Return body(); before that, or before its exception goes on, everything is undone."""
+    """Return body(); before it returns or raises, undo every change that is still pending."""
     pending = _PENDING.setdefault(get_ident(), [])
     depth = len(pending)
     try:
@@ -47,34 +47,34 @@ def protected(body: Callable[[], Value]) -> Value:
         try:
             _undo(pending, depth)
         finally:
-            _undo(pending, depth)  # the first may have been interrupted before its first line
+            _undo(pending, depth)  # the first call may have been interrupted before its first line
             if not depth:
                 _PENDING.pop(get_ident(), None)
 
 
 def undo_for_lost_threads() -> bool:
-    """In a forked child, undo what the parent's other threads were in the middle of, if anything."""
+    """In a forked child, undo changes of the parent's other threads; return whether any were pending."""
     lost = [_PENDING.pop(ident) for ident in [*_PENDING] if ident != get_ident()]
     for pending in lost:
-        _undo([change for change in pending if not change.of_thread], 0)
+        _undo([change for change in pending if not change.is_thread_local], 0)
     return any(lost)
 
 
 def _undo(pending: list[undoing], depth: int) -> None:
-    """Undo and drop all above `depth`, innermost first, then raise what interrupted it."""
+    """Undo and remove all changes above `depth`, innermost first; then raise the last interruption."""
     interrupt, failures = None, 0
     while len(pending) > depth:
-        left = pending[-1].left
+        remaining = pending[-1].remaining
         try:
-            while left:
-                left[-1]()
-                left.pop()
+            while remaining:
+                remaining[-1]()
+                remaining.pop()
                 failures = 0
             pending.pop()
         except BaseException as error:
             interrupt, failures = error, failures + 1
-            if failures == FUTILE:
-                left.pop()
+            if failures == MAX_FAILURES:
+                remaining.pop()
                 failures = 0
     if interrupt is not None:
         raise interrupt

@@ -1,4 +1,4 @@
-"""Tables of named things, whose unknown names answer with the choices."""
+"""Tables of named things; looking up an unknown name raises an error that lists the choices."""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -10,7 +10,7 @@ Entry = TypeVar("Entry")
 
 
 class Registry(dict[str, Entry]):
-    """A dict from name to entry; a missing name lists the choices and the nearest one."""
+    """A dict from name to entry; a missing name raises UnknownName with the choices and the closest match."""
 
     def __init__(self, kind: str, entries: Mapping[str, Entry]):
         super().__init__(entries)
@@ -21,6 +21,7 @@ class Registry(dict[str, Entry]):
 
 
 def unknown_name(kind: str, name: object, choices: Iterable[str]) -> UnknownName:
+    """Return the error for an unknown name, with the choices and the closest match."""
     choices = list(choices)
     near = get_close_matches(str(name), choices, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""

@@ -1,4 +1,4 @@
-"""Models from elsewhere; where a library is not installed, its tests are skipped."""
+"""Fixtures for other libraries; tests are skipped if the library is not installed."""
 
 import pytest
 

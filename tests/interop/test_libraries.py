@@ -1,4 +1,4 @@
-"""timm's and torchvision's models: their own preprocessing, every parameter adapted, every bit restored."""
+"""Models of timm and torchvision: their preprocessing is used, all parameters are adapted and restored."""
 
 import numpy as np
 import pytest
@@ -15,13 +15,13 @@ TIMM = ("resnet10t", "vit_tiny_patch16_224", "convnext_atto", "efficientnet_b0",
 
 @pytest.fixture(scope="module")
 def photo():
-    """A smooth picture, wider than high."""
+    """A smooth image, wider than high."""
     return np.asarray(Image.fromarray(pictures(1)[0]).resize((331, 267), Image.Resampling.BICUBIC))
 
 
 @pytest.fixture
 def load(timm, tmp_path):
-    """A timm model with random weights, none of them zero, loaded from a file."""
+    """A function that loads a timm model with random weights, none of them zero, from a file."""
 
     def build(name):
         with torch.random.fork_rng():

@@ -1,4 +1,6 @@
-"""Averages that trust the sure groups of views."""
+"""Averages over views that are weighted by the confidence of each group."""
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +12,11 @@ from scipy.special import softmax, xlogy
 import memo_tta as mt
 from memo_tta.errors import ConfigError, UnknownName
 from memo_tta.methods import METHODS
+from memo_tta.methods.view_method import ViewMethod
+from memo_tta.methods.view_source import ViewOptions
 from memo_tta.objectives import entropy, marginal_log_probabilities, weighted_log_probabilities
 from memo_tta.views.restored_views import CHOSEN, Restore
-from tests.nets import build_classifier, pictures
+from tests.nets import build_classifier, pictures, view_method
 
 LR = 0.05
 
@@ -51,8 +55,8 @@ def test_close_to_zero_it_is_nearly_the_paper_s():
 
 def test_far_above_zero_the_surest_group_answers():
     unsure, sure = torch.zeros(3, 4), torch.tensor([[0.0, 9, 0, 0]] * 2)
-    said = weighted_log_probabilities(torch.cat([unsure, sure]), 1000, [3, 2])
-    torch.testing.assert_close(said, sure[0].log_softmax(0))
+    average = weighted_log_probabilities(torch.cat([unsure, sure]), 1000, [3, 2])
+    torch.testing.assert_close(average, sure[0].log_softmax(0))
 
 
 @pytest.mark.parametrize("groups", [None, [2, 3, 1]])
@@ -68,7 +72,7 @@ def test_extreme_logits_stay_finite():
     assert value.isfinite() and gradient.isfinite().all()
 
 
-def memo(**options):
+def memo(**options: Any) -> mt.Memo:
     return mt.Memo(build_classifier("group-norm"), n_views=6, lr=LR, **options)
 
 
@@ -125,8 +129,8 @@ def test_what_is_refused(options, message):
         memo(weighting="fair")
 
 
-def restoring(**options):
-    return mt.method("restore", build_classifier("group-norm"), **options)
+def restoring(**options: Any) -> ViewMethod[Any]:
+    return view_method("restore", build_classifier("group-norm"), **options)
 
 
 def test_restore_averages_views_and_adapts_nothing():
@@ -146,7 +150,7 @@ def test_restore_averages_views_and_adapts_nothing():
     averages = [part.softmax(dim=1).mean(dim=0) for part in logits.split(groups)]
     wanted = min(averages, key=lambda p: -(p * p.log()).sum())
     torch.testing.assert_close(surest.probabilities.float(), wanted, atol=1e-5, rtol=1e-4)
-    assert surest.marginal_entropy == plain.marginal_entropy  # of all views, whoever answers
+    assert surest.marginal_entropy == plain.marginal_entropy  # of all views in both
 
 
 def test_restore_is_test_time_augmentation_of_restored_views():
@@ -159,7 +163,8 @@ def test_restore_is_test_time_augmentation_of_restored_views():
 def test_restore_takes_nothing_from_settings_that_were_tuned_for_memo(setting):
     tuned, image = build_classifier("group-norm", **setting), pictures(1)[0]
     assert torch.equal(mt.method("restore", tuned).predict(image).logits, restoring().predict(image).logits)
-    assert METHODS["restore"].resolve(tuned.settings, {}).n_views == 16
+    options = METHODS["restore"].resolve(tuned.settings, {})
+    assert isinstance(options, ViewOptions) and options.n_views == 16
 
 
 @pytest.mark.parametrize("name", ["lr", "optimizer", "params", "pull", "steps", "threshold"])

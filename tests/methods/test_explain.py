@@ -1,27 +1,29 @@
-"""What a method made of the views: listed for every method that looks at views."""
+"""Explanations list the views and their predictions, for every method that uses views."""
+
+from typing import Any
 
 import pytest
 import torch
 
 import memo_tta as mt
-from memo_tta.methods import METHODS
+from memo_tta.methods import METHODS, Method
 from memo_tta.methods.view_method import ViewMethod
 from tests.nets import build_classifier, everything, pictures
 
 pytestmark = pytest.mark.filterwarnings("ignore::memo_tta.MemoWarning")
 
-OPEN = {"restore": {"early_views": None}, "memo-fast": {"skip_confidence": None, "early_views": None}}
-LOOKING = [name for name, entry in METHODS.items() if issubclass(entry.method, ViewMethod)]
+NO_GATES = {"restore": {"early_views": None}, "memo-fast": {"skip_confidence": None, "early_views": None}}
+WITH_VIEWS = [name for name, entry in METHODS.items() if issubclass(entry.method, ViewMethod)]
 
 
-def build(name: str, **options):
+def build(name: str, **options: Any) -> Method[Any]:
     net = "rotation" if name == "ttt" else "batch-norm"
-    few = {"n_views": 5} if name in LOOKING else {}
+    few = {"n_views": 5} if name in WITH_VIEWS else {}
     strong = {"lr": 0.05} if METHODS[name].method.needs_gradients else {}
-    return mt.method(name, build_classifier(net), **{**few, **strong, **OPEN.get(name, {}), **options})
+    return mt.method(name, build_classifier(net), **{**few, **strong, **NO_GATES.get(name, {}), **options})
 
 
-@pytest.mark.parametrize("name", LOOKING)
+@pytest.mark.parametrize("name", WITH_VIEWS)
 def test_views_come_with_the_answers_before_and_after(name):
     robust, image = build(name), pictures(1)[0]
     before = everything(robust.classifier.module)
@@ -41,7 +43,7 @@ def test_answers_to_the_views_are_the_model_s():
     torch.testing.assert_close(torch.stack([p.logits for p in seen.before]), expected)
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name not in LOOKING])
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in WITH_VIEWS])
 def test_a_method_that_looks_at_none_lists_none(name):
     seen = build(name).explain(pictures(1)[0])
     assert len(seen.views) == 0 and seen.before == seen.after == []
@@ -54,7 +56,8 @@ def test_a_gate_that_closes_before_the_views_leaves_none(name):
 
 
 def test_nothing_more_is_computed_unless_it_is_asked_for():
-    robust, sizes = build("memo"), []
+    robust = build("memo")
+    sizes: list[int] = []
     robust.classifier.module.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
     robust.predict(pictures(1)[0])
     assert sizes == [5, 1, 1]

@@ -1,4 +1,4 @@
-"""Points that need no adaptation keep the source prediction."""
+"""Gates keep the source prediction of points that need no adaptation."""
 
 import math
 
@@ -9,7 +9,7 @@ import memo_tta as mt
 from memo_tta.methods import METHODS
 from memo_tta.methods.gates import entropy_gate, source_is_confident, views_agree
 from memo_tta.views.restored_views import Restore
-from tests.nets import build_classifier, pictures
+from tests.nets import build_classifier, last_linear, pictures, view_method
 
 
 def logits_of(*scores: float) -> torch.Tensor:
@@ -25,13 +25,13 @@ def test_a_source_that_is_just_confident_enough_closes_the_gate():
 
 
 def test_views_that_are_just_confident_enough_close_the_gate():
-    said = "the first 2 views agree with the source, confidence 0.500"
-    assert views_agree(HALVES, 0, 0.5) == said
+    reason = "the first 2 views agree with the source, confidence 0.500"
+    assert views_agree(HALVES, 0, 0.5) == reason
     assert views_agree(HALVES, 0, math.nextafter(0.5, 1)) is None
 
 
 def test_gates_judge_half_precision_in_full():
-    """Near one, bfloat16 knows only every 256th."""
+    """Near one, bfloat16 has steps of 1/256."""
     logits = torch.tensor([[6.0, 0.0], [6.0, 0.0]], dtype=torch.bfloat16)
     exact = float(torch.tensor([6.0, 0.0]).softmax(dim=0)[0])
     assert views_agree(logits, 0, exact) and source_is_confident(logits[0], exact)
@@ -62,12 +62,12 @@ def image():
 
 
 def same(image, n, rng):
-    """Views that are the image itself."""
+    """Return n views that equal the image."""
     return torch.from_numpy(image.transpose(2, 0, 1).copy()).float().div(255).expand(n, -1, -1, -1)
 
 
 def mixed(image, n, rng):
-    """The image first, then something else."""
+    """Return the image, then n - 1 inverted copies."""
     views = same(image, n, rng).clone()
     views[1:] = 1 - views[1:]
     return views
@@ -133,14 +133,14 @@ def test_threshold_is_a_share_of_the_largest_entropy(classifier, image):
 
 
 def weights_at_first_views(robust, image):
-    """The head's bias whenever so few views go through the model."""
-    head, seen = robust.classifier.module[-1], []
+    """Return the head's bias at each forward pass of the first views."""
+    head, seen = last_linear(robust.classifier), []
 
-    def look(head, inputs):
+    def record(head, inputs):
         if len(inputs[0]) == robust.options.early_views:
             seen.append(head.bias.clone())
 
-    hook = head.register_forward_pre_hook(look)
+    hook = head.register_forward_pre_hook(record)
     robust.predict(image)
     hook.remove()
     return seen
@@ -149,7 +149,7 @@ def weights_at_first_views(robust, image):
 def test_the_first_views_are_seen_with_the_weights_that_live_on(classifier):
     first, second = pictures(2)
     options = {"n_views": 4, "lr": 0.05, "early_views": 2, "early_confidence": 1.0}
-    robust, bias = mt.Memo(classifier, reset="never", **options), classifier.module[-1].bias
+    robust, bias = mt.Memo(classifier, reset="never", **options), last_linear(classifier).bias
     assert [torch.equal(seen, bias) for seen in weights_at_first_views(robust, first)] == [True]
     assert [torch.equal(seen, bias) for seen in weights_at_first_views(robust, second)] == [False]
     robust.reset()
@@ -158,14 +158,14 @@ def test_the_first_views_are_seen_with_the_weights_that_live_on(classifier):
 
 @pytest.mark.parametrize("reset", ["never", "anchor"])
 def test_a_point_that_is_gated_teaches_nothing(classifier, reset, monkeypatch):
-    monkeypatch.setattr("memo_tta.methods.memory.SURE", 1)
+    monkeypatch.setattr("memo_tta.methods.memory.ENTROPY_LIMIT", 1)
     easy, hard, last = sorted(
         pictures(3), key=lambda image: -mt.method("source", classifier).predict(image).score
     )
     limit = mt.method("source", classifier).predict(easy).score * 0.999
     options = {"n_views": 4, "lr": 0.05, "reset": reset}
     gated, plain = mt.Memo(classifier, skip_confidence=limit, **options), mt.Memo(classifier, **options)
-    assert gated.predict(easy).status == "gated"  # so the others see what they would without it
+    assert gated.predict(easy).status == "gated"  # so the others start from the source weights
     for image in (hard, last):
         assert torch.equal(gated.predict(image).logits, plain.predict(image).logits)
     plain.reset()
@@ -174,13 +174,14 @@ def test_a_point_that_is_gated_teaches_nothing(classifier, reset, monkeypatch):
 
 
 def test_restore_stops_early_where_the_first_views_are_sure(classifier):
-    robust = mt.method("restore", classifier, n_views=14, early_confidence=1e-6)
+    robust = view_method("restore", classifier, n_views=14, early_confidence=1e-6)
     x, views = torch.randn(1, 3, 8, 8), torch.randn(14, 3, 8, 8)
-    views[:2] = x  # so they say what the source says
+    views[:2] = x  # so they agree with the source
     prediction = robust.predict_views(x, views)
+    assert prediction.reason is not None
     assert prediction.reason.startswith("the first 2 views agree with the source, confidence 0.")
     assert torch.equal(prediction.logits, prediction.source.logits)
-    unsure = mt.method("restore", classifier, n_views=14, early_confidence=1).predict_views(x, views)
+    unsure = view_method("restore", classifier, n_views=14, early_confidence=1).predict_views(x, views)
     assert unsure.status == "averaged"
 
 

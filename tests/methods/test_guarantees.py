@@ -1,7 +1,8 @@
-"""What holds for every method and every kind of model."""
+"""Guarantees that hold for every method and every kind of model."""
 
 import signal
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +13,8 @@ from torch import nn
 
 import memo_tta as mt
 from memo_tta.errors import ConfigError
-from memo_tta.methods import METHODS, episode
-from tests.nets import CLASSES, NETS, build_classifier, everything, pictures
+from memo_tta.methods import METHODS, Method, episode
+from tests.nets import CLASSES, NETS, build_classifier, everything, last_linear, pictures
 
 pytestmark = pytest.mark.filterwarnings("ignore::memo_tta.MemoWarning")
 
@@ -22,7 +23,7 @@ STRONG = {"lr": 0.05}  # for the methods that adapt weights
 ADAPTS_NOTHING = {"source", "tta", "restore"}
 NEEDS_NORM = {"tent", "tent-episodic", "tent-bs1"}
 MIXES_ONLY = {"bn", "bn1"}
-CONTINUAL = {"memo-never": {"reset": "never"}, "memo-anchor": {"reset": "anchor"}}  # no names of their own
+CONTINUAL = {"memo-never": {"reset": "never"}, "memo-anchor": {"reset": "anchor"}}  # not in METHODS
 
 PAIRS = [
     (m, n)
@@ -36,7 +37,7 @@ updating_pairs = pytest.mark.parametrize(
 )
 
 
-def build(method: str, classifier: mt.Classifier, **options):
+def build(method: str, classifier: mt.Classifier, **options: Any) -> Method[Any]:
     options = {**CONTINUAL.get(method, {}), **options}
     method = "memo" if method in CONTINUAL else method
     names = METHODS[method].declarations
@@ -54,7 +55,8 @@ def test_everything_comes_back_bit_for_bit(method, net):
     classifier = build_classifier(net)
     before = everything(classifier.module)
     robust = build(method, classifier)
-    for _ in range(2):  # online methods show what they learnt from the second batch on
+    predictions: list[mt.Prediction] = []
+    for _ in range(2):  # online methods use what they learnt from the second batch on
         predictions = robust.predict(pictures(3))
         assert everything(classifier.module) == before
     for prediction in predictions:
@@ -84,7 +86,7 @@ breaks = pytest.mark.parametrize(("act", "error"), [(raise_stop, Stop), (press_c
 
 
 def check_break(robust, register, act, error):
-    """A break at the place that `register` hooks leaves no trace: not in the module, not in the method."""
+    """Check that an exception in a hook, installed by `register`, changes neither module nor method."""
     module, images = robust.classifier.module, pictures(2)
     expected = robust.predict(images)
     robust.reset()
@@ -96,10 +98,6 @@ def check_break(robust, register, act, error):
     hook.remove()
     for ours, wanted in zip(robust.predict(images), expected, strict=True):
         assert torch.equal(ours.logits, wanted.logits)
-
-
-def last_linear(classifier: mt.Classifier) -> nn.Module:
-    return [m for m in classifier.module.modules() if isinstance(m, nn.Linear)][-1]
 
 
 @pairs
@@ -131,16 +129,17 @@ def test_everything_comes_back_after_a_break_in_the_augmentation(method, net, ac
 @pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError, SystemExit])
 def test_an_interrupt_while_restoring_does_not_stop_it(method, net, error, monkeypatch):
     classifier = build_classifier(net)
-    robust, before, put = build(method, classifier), everything(classifier.module), episode._put_buffers
+    robust, before = build(method, classifier), everything(classifier.module)
+    restore = episode._restore_buffers
     raised = []
 
     def interrupted_once(*what):
         if not raised:
             raised.append(True)
             raise error
-        put(*what)
+        restore(*what)
 
-    monkeypatch.setattr(episode, "_put_buffers", interrupted_once)
+    monkeypatch.setattr(episode, "_restore_buffers", interrupted_once)
     with pytest.raises(error):
         robust.predict(pictures(1))
     assert everything(classifier.module) == before
@@ -153,12 +152,12 @@ def test_adaptation_runs_in_eval_mode_and_patches_no_class(method, net):
     before = {kind: dict(vars(kind)) for kind in kinds}
     seen = []
 
-    def look(module, _):
+    def record(module, _):
         seen.append(module.training)
         assert all(dict(vars(kind)) == before[kind] for kind in kinds)
 
     robust = build(method, classifier)
-    hooks = [m.register_forward_pre_hook(look) for m in classifier.module.modules()]
+    hooks = [m.register_forward_pre_hook(record) for m in classifier.module.modules()]
     robust.predict(pictures(2))
     for hook in hooks:
         hook.remove()
@@ -200,7 +199,7 @@ def test_calling_works_in_every_gradient_mode(method, net, mode):
     robust = build(method, build_classifier(net))
     before = everything(robust.classifier.module)
     with mode():
-        # Built inside: a tensor made under inference_mode is the hardest case.
+        # Built inside: a tensor created under inference_mode is the hardest case.
         pixels = torch.from_numpy(np.stack(points)).permute(0, 3, 1, 2) / 255
         logits = robust(robust.classifier.normalise(pixels))
         assert torch.is_grad_enabled() == (mode is torch.enable_grad)
@@ -210,15 +209,15 @@ def test_calling_works_in_every_gradient_mode(method, net, mode):
 
 
 class Poison(torch.autograd.Function):
-    """The identity, with a gradient that is not a number."""
+    """The identity, with a gradient of NaN."""
 
     @staticmethod
-    def forward(ctx, x):
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         return x.clone()
 
     @staticmethod
-    def backward(ctx, gradient):
-        return gradient * float("nan")
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        return gradients[0] * float("nan")
 
 
 @updating_pairs
@@ -234,10 +233,11 @@ def test_what_is_not_finite_falls_back_to_the_source_prediction(method, net, bro
         return output
 
     # The rotation head is not part of forward.
-    (classifier.module.rotation if method == "ttt" else classifier.module).register_forward_hook(spoil)
+    spoilt = classifier.module.get_submodule("rotation") if method == "ttt" else classifier.module
+    spoilt.register_forward_hook(spoil)
     before = everything(classifier.module)
     for prediction, plain in zip(robust.predict(pictures(2)), source, strict=True):
-        assert not prediction.adapted and "not finite" in prediction.reason
+        assert not prediction.adapted and "not finite" in (prediction.reason or "")
         torch.testing.assert_close(prediction.logits, plain.logits)
         assert prediction.probabilities.isfinite().all()
     assert everything(classifier.module) == before
@@ -261,7 +261,7 @@ def test_a_model_that_answers_nan_still_gives_probabilities(method, net):
         for parameter in classifier.module.parameters():
             parameter.fill_(float("nan"))
     prediction = robust.predict(pictures(1)[0])
-    assert prediction.status == "not_finite" and "not finite" in prediction.reason
+    assert prediction.status == "not_finite" and "not finite" in (prediction.reason or "")
     assert prediction.marginal_entropy is None
     assert prediction.probabilities.sum() == pytest.approx(1)
 
@@ -279,7 +279,7 @@ def test_random_weights_and_points_come_back(method, net, seed, data, n):
 
 @pytest.mark.parametrize("method", sorted(NEEDS_NORM))
 def test_tent_needs_a_norm_layer(method):
-    with pytest.raises(ConfigError, match="'norm' chooses none of the 4 parameters"):
+    with pytest.raises(ConfigError, match="'norm' matches none of the 4 parameters"):
         METHODS[method](build_classifier("no-norm"))
 
 

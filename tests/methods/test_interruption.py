@@ -1,4 +1,4 @@
-"""Whatever interrupts a prediction, at whatever moment: the model is as before, and so is the next answer."""
+"""An exception at any moment of a prediction changes neither the model nor the next prediction."""
 
 import itertools
 import os
@@ -14,13 +14,13 @@ from torch import nn
 
 import memo_tta as mt
 from memo_tta import interrupts
-from memo_tta.interrupts import FUTILE
+from memo_tta.interrupts import MAX_FAILURES
 from memo_tta.methods import episode, precision
 from memo_tta.models import batch_norm
 from tests.conftest import ROOT, times
 from tests.nets import build_classifier, everything, pictures
 
-# Unraisable: a handler may raise while the garbage collector runs, which swallows it.
+# Unraisable: a handler may raise while the garbage collector runs, which ignores the exception.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::memo_tta.MemoWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -40,11 +40,11 @@ cases = pytest.mark.parametrize("case", CASES)
 
 
 class Interrupt(Exception):
-    """What no code expects."""
+    """An exception that no code expects."""
 
 
 class Trial:
-    """A method, and all that must be the same after a prediction that was interrupted."""
+    """A method, and the state that an interrupted prediction must not change."""
 
     def __init__(self, case: str):
         name, net, options = CASES[case]
@@ -78,7 +78,7 @@ def raise_interrupt(*_):
 
 @cases
 def test_a_signal_at_any_moment(case):
-    """2,000 of them in the soak: 250 a case."""
+    """Raise from a signal handler at random times: 250 per case in the soak, 2,000 in all."""
     trial, rng = Trial(case), random.Random(case)
     seconds = []
     for _ in range(5):
@@ -108,7 +108,7 @@ WATCHED = {module.__file__ for module in (interrupts, episode, batch_norm, preci
 
 
 class Tracer:
-    """Counts lines of the code that changes modules and puts them back, and raises at one of them."""
+    """Count the lines run by the code that changes and restores modules, and raise at one of them."""
 
     def __init__(self, at: int | None = None):
         self.lines, self.at = 0, at
@@ -124,7 +124,7 @@ class Tracer:
 
 
 def traced(trial: Trial, tracer: Tracer) -> bool:
-    """Whether the prediction was interrupted."""
+    """Predict with the tracer; return whether the prediction was interrupted."""
     sys.settrace(tracer)
     try:
         trial.robust.predict(trial.image)
@@ -138,7 +138,7 @@ def traced(trial: Trial, tracer: Tracer) -> bool:
 @cases
 @pytest.mark.skipif(sys.gettrace() is not None, reason="a debugger or coverage traces already")
 def test_an_exception_at_any_line_of_what_lends_a_module(case):
-    """500 of them in the soak and more: 80 a case."""
+    """Raise at random lines: 80 per case in the soak."""
     trial, counter = Trial(case), Tracer()
     traced(trial, counter)
     trial.robust.reset()
@@ -152,7 +152,7 @@ def test_an_exception_at_any_line_of_what_lends_a_module(case):
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_the_caller_s_gradient_mode_is_back_while_the_exception_is_still_held(mode):
     trial = Trial("memo-buffers")
-    trial.robust.classifier.module.head.register_forward_hook(raise_interrupt)
+    trial.robust.classifier.module.get_submodule("head").register_forward_hook(raise_interrupt)
     with mode():
         modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
         with pytest.raises(Interrupt) as held:
@@ -162,11 +162,11 @@ def test_the_caller_s_gradient_mode_is_back_while_the_exception_is_still_held(mo
 
 
 class Wide(nn.Module):
-    """Has far more tensors than an action has tries, and a gradient for each."""
+    """A module with far more tensors than an action has tries, and a gradient for each."""
 
     def __init__(self):
         super().__init__()
-        self.parts = nn.ParameterList(torch.randn(4, 3) for _ in range(3 * FUTILE))
+        self.parts = nn.ParameterList(torch.randn(4, 3) for _ in range(3 * MAX_FAILURES))
 
     def forward(self, x):
         return x @ sum(self.parts)
@@ -175,18 +175,18 @@ class Wide(nn.Module):
 def test_interrupts_that_come_faster_than_a_model_is_restored():
     net = Wide()
     robust = mt.Memo(mt.Classifier(net), n_views=2, lr=0.05, augment=lambda x, n, rng: torch.randn(n, 4))
-    before, put, calls = everything(net), episode._put_value, itertools.count()
+    before, restore, calls = everything(net), episode._restore_value, itertools.count()
 
     def interrupted_every_other_time(tensor, value):
         if next(calls) % 2:
             raise Interrupt
-        put(tensor, value)
+        restore(tensor, value)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(episode, "_put_value", interrupted_every_other_time)
+        patch.setattr(episode, "_restore_value", interrupted_every_other_time)
         with pytest.raises(Interrupt):
             robust.predict(torch.randn(4))
-    assert next(calls) > 2 * FUTILE and everything(net) == before
+    assert next(calls) > 2 * MAX_FAILURES and everything(net) == before
 
 
 FORK = """
@@ -210,7 +210,7 @@ thread.start()
 failed = 0
 for turn in range(int(sys.argv[1])):
     time.sleep(0.003 * turn % 0.05)
-    with torch.no_grad():  # a mode of this thread, which those of the other one must not replace
+    with torch.no_grad():  # the mode of this thread, which that of the other one must not replace
         child = os.fork()
         quiet = not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
     if child == 0:
@@ -227,7 +227,7 @@ sys.exit(failed)
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_child_forked_while_a_thread_predicts_has_the_source_and_does_not_hang():
-    """With one thread: torch itself hangs in a child whose parent computed with several."""
+    """Run torch with one thread: it hangs by itself in a child whose parent used several."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     command = [sys.executable, "-W", "ignore", "-c", FORK, str(times(6, 60))]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=400)

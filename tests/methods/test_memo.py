@@ -1,27 +1,31 @@
+"""MEMO against published results and plain scripts, and the options that change what it does."""
+
 import math
 from copy import deepcopy
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 import memo_tta as mt
 from memo_tta.errors import InputError
-from memo_tta.methods.gradient import ViewGradient
+from memo_tta.methods.gradient import ForwardPass
+from memo_tta.models.batch_norm import MixedStatistics
 from memo_tta.models.networks.resnet import resnet18
 from memo_tta.objectives import OBJECTIVES, marginal_entropy
-from tests.nets import CLASSES, build_classifier, pictures
+from tests.nets import CLASSES, build_classifier, last_linear, pictures, view_method
 
 
 class Watched(mt.Memo):
-    """Keeps the weights that the prediction was made with."""
+    """MEMO that records the weights of its prediction."""
 
-    def answer(self, *args):
+    def predict_adapted(self, views: Tensor, x: Tensor, statistics: MixedStatistics) -> Tensor:
         self.adapted_weights = [p.detach().clone() for p in self.parameters]
-        return super().answer(*args)
+        return super().predict_adapted(views, x, statistics)
 
     def update_l2(self) -> float:
         pairs = zip(self.parameters, self.adapted_weights, strict=True)
@@ -46,7 +50,7 @@ def test_resnet26_steps_are_the_published_ones(golden, reference, case, dtype):
     exact = dtype == torch.float64
     assert prediction.marginal_entropy == pytest.approx(facts["losses"][0], rel=1e-7 if exact else 1e-6)
     assert robust.update_l2() == pytest.approx(facts["update_l2"], rel=1e-6 if exact else 1e-4)
-    # In float32 the order of sums counts, and it depends on the layout and the processor.
+    # In float32 the order of summation matters; it depends on memory layout and processor.
     tolerance = 2e-6 if exact else 20 * facts["f32_vs_f64_after"]
     for ours, name in ((prediction.source.logits, "before"), (prediction.logits, "after")):
         np.testing.assert_allclose(ours.numpy(), vectors[f"{case}__logits_{name}"], rtol=0, atol=tolerance)
@@ -84,7 +88,7 @@ def test_resnet18_steps_with_batch_norm_mixing_are_the_published_ones(golden, ca
 
 
 def torch_reference(classifier, x, views, objective, optimizer, steps):
-    """MEMO with torch.optim on a module without batch norm: the plain script."""
+    """Return the logits of a plain script: MEMO with torch.optim on a module without batch norm."""
     module = classifier.module.eval().requires_grad_(True)
     rule = optimizer(module.parameters())
     for _ in range(steps):
@@ -166,8 +170,8 @@ def test_chunked_gradient_is_the_full_one(net, views, chunk, seed):
     parameters = list(module.parameters())
     gradients = []
     for micro_batch in (None, chunk):
-        gradient = ViewGradient(classifier, x, micro_batch)
-        gradients.append(gradient.of(marginal_entropy(gradient.logits), parameters))
+        forward = ForwardPass(classifier, x, micro_batch)
+        gradients.append(forward.gradient(marginal_entropy(forward.logits), parameters))
     for full, chunked in zip(*gradients, strict=True):
         torch.testing.assert_close(full, chunked, rtol=1e-9, atol=1e-12)
 
@@ -184,16 +188,19 @@ def test_micro_batches_with_batch_norm_take_statistics_from_the_point():
 
 
 def test_micro_batches_predict_with_the_statistics_of_the_adapted_model():
-    """Fixed while the views are seen, they are the point's under the adapted weights when it is predicted."""
+    """Statistics are those of the point: fixed during the step, and of the adapted model when predicting."""
     x, views = torch.randn(2, 3, 8, 8), torch.randn(6, 3, 8, 8)
     classifier, lr, n = build_classifier("batch-norm"), 0.5, 16
     module = deepcopy(classifier.module).eval().requires_grad_(True)
-    layers = [layer for layer in module.modules() if isinstance(layer, nn.BatchNorm2d)]  # one value: no 1d
-    running = [(layer, layer.running_mean.clone(), layer.running_var.clone()) for layer in layers]
+    assert isinstance(module, nn.Sequential)
+    # BatchNorm1d sees one value per channel, which has no variance, so it keeps its own statistics.
+    layers = [layer for layer in module if isinstance(layer, nn.BatchNorm2d)]
+    running = [(layer, deepcopy(layer.running_mean), deepcopy(layer.running_var)) for layer in layers]
 
     def mix():
-        """Statistics of the point alone, layer by layer."""
+        """Set the mixed statistics of the point, layer by layer."""
         for layer, mean, var in running:
+            assert mean is not None and var is not None
             with torch.no_grad():
                 seen = nn.Sequential(*list(module)[: list(module).index(layer)])(x[:1])
             layer.running_mean = (n * mean + seen.mean(dim=(0, 2, 3))) / (n + 1)
@@ -203,6 +210,7 @@ def test_micro_batches_predict_with_the_statistics_of_the_adapted_model():
     marginal_entropy(module(views)).backward()
     with torch.no_grad():
         for parameter in module.parameters():
+            assert parameter.grad is not None
             parameter -= lr * parameter.grad
     mix()
     expected = module(x[:1])[0].detach()
@@ -233,7 +241,7 @@ def test_marginal_prediction_averages_the_adapted_models_views():
     with torch.no_grad():
         average = classifier.module.eval()(views).softmax(1).mean(0)
     torch.testing.assert_close(answer.probabilities.float(), average, rtol=1e-5, atol=1e-6)
-    tta = mt.methods.METHODS["tta"](classifier).predict_views(x, views)
+    tta = view_method("tta", classifier).predict_views(x, views)
     torch.testing.assert_close(tta.probabilities.float(), average, rtol=1e-5, atol=1e-6)
 
 
@@ -241,7 +249,11 @@ def test_marginal_prediction_averages_the_adapted_models_views():
 def test_classes_that_the_module_masks_with_minus_infinity_stay_out(method):
     classifier = build_classifier("group-norm")
     mask = torch.tensor([0, -math.inf, 0, 0, -math.inf])
-    classifier.module.register_forward_hook(lambda module, inputs, output: output + mask)
+
+    def mask_classes(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        return output + mask
+
+    classifier.module.register_forward_hook(mask_classes)
     prediction = mt.methods.METHODS[method](classifier).predict(pictures(1)[0])
     assert prediction.adapted == (method != "tta") and "finite" not in (prediction.reason or "")
     assert prediction.probabilities[[1, 4]].tolist() == [0, 0]
@@ -278,21 +290,26 @@ def test_prior_strength_without_norm_layers_warns_only_who_asked():
     )
 
 
+class NetWithUnusedLayer(nn.Module):
+    """A linear classifier with a layer that the logits do not depend on."""
+
+    def __init__(self):
+        super().__init__()
+        self.head, self.unused = nn.Linear(192, CLASSES), nn.Linear(2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x.flatten(1))
+
+
 def test_a_user_objective_and_unused_parameters():
-    module = nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES))
-    module.unused = nn.Linear(2, 2)
-    module.forward = lambda x: module[1](module[0](x))
-    classifier = mt.Classifier(module, size=8, mean=(0.5,) * 3, std=(0.5,) * 3)
+    classifier = mt.Classifier(NetWithUnusedLayer(), size=8, mean=(0.5,) * 3, std=(0.5,) * 3)
     robust = mt.Memo(classifier, n_views=4, objective=lambda logits: logits.var(), optimizer="adamw")
     assert robust.predict(pictures(1)[0]).adapted
 
 
 def test_parameters_that_do_not_reach_the_logits_are_an_error():
-    module = nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES))
-    module.unused = nn.Linear(2, 2)
-    module.forward = lambda x: module[1](module[0](x))
-    classifier = mt.Classifier(module, size=8, mean=(0.5,) * 3, std=(0.5,) * 3)
-    with pytest.raises(mt.MemoError, match="do not reach"):
+    classifier = mt.Classifier(NetWithUnusedLayer(), size=8, mean=(0.5,) * 3, std=(0.5,) * 3)
+    with pytest.raises(mt.MemoError, match="params: the logits do not depend on the chosen parameters"):
         mt.Memo(classifier, n_views=4, params="unused").predict(pictures(1)[0])
 
 
@@ -309,10 +326,11 @@ def test_views_may_be_given_in_any_gradient_mode(mode):
 
 def test_an_adapted_model_whose_logits_are_not_finite_says_so():
     classifier = build_classifier("group-norm")
-    bias = classifier.module[-1].bias.detach().clone()
+    head = last_linear(classifier)
+    bias = head.bias.detach().clone()
 
     def spoil(module, _inputs, output):
-        is_adapted = not torch.equal(module[-1].bias, bias)
+        is_adapted = not torch.equal(head.bias, bias)
         return output * math.nan if is_adapted else output
 
     classifier.module.register_forward_hook(spoil)
@@ -324,11 +342,11 @@ def test_an_adapted_model_whose_logits_are_not_finite_says_so():
 
 def test_given_views_must_fit():
     robust = mt.Memo(build_classifier("group-norm"))
-    with pytest.raises(InputError, match="expected one point, got 2"):
+    with pytest.raises(InputError, match="expected one input, got 2"):
         robust.predict_views(torch.zeros(2, 3, 8, 8), torch.zeros(4, 3, 8, 8))
     with pytest.raises(InputError, match=r"expected views \[B, 3, 8, 8\], got \[0, 3, 8, 8\]"):
         robust.predict_views(torch.zeros(3, 8, 8), torch.zeros(0, 3, 8, 8))
     with pytest.raises(InputError, match=r"expected a normalised float tensor \[N, 3, 8, 8\]"):
         robust(torch.zeros(1, 3, 9, 9))
-    with pytest.raises(InputError, match="at least one point"):
+    with pytest.raises(InputError, match="at least one input"):
         robust(torch.zeros(0, 3, 8, 8))

@@ -1,4 +1,4 @@
-"""Options: their defaults, what they choose, and what they refuse."""
+"""Options: defaults, checks, and combinations without effect."""
 
 import inspect
 import math
@@ -67,10 +67,10 @@ def test_parameter_subsets(choice, expected):
         ({"prior_strength": -1}, "prior_strength: expected at least 0"),
         ({"micro_batch": 0}, "micro_batch: expected at least 1"),
         ({"seed": -1}, "seed: expected at least 0"),
-        ({"params": "nothing_is_called_this"}, "chooses none of the 9 parameters of GroupNormNet"),
+        ({"params": "nothing_is_called_this"}, "matches none of the 9 parameters of GroupNormNet"),
         ({"params": "(["}, "nor a regular expression"),
         ({"params": 3}, "params: expected 'all', 'norm', 'head'"),
-        ({"augment": 3}, "augment: expected a name or a callable"),
+        ({"augment": 3}, "augment: expected a name or a function"),
         ({"objective": "pairwise_cross_entropy", "n_views": 1}, "must leave 2 or more"),
         ({"objective": "pairwise_cross_entropy", "n_views": 8, "select": 0.1}, "must leave 2 or more"),
     ],
@@ -123,7 +123,7 @@ def test_an_option_that_would_do_nothing_is_refused(options, message):
 
 
 def test_a_default_that_an_option_leaves_without_effect_gives_way():
-    """Settings and rows are defaults: nobody asked for what they say."""
+    """Settings and rows are only defaults, so a given option may override them silently."""
     classifier = build_classifier("group-norm", optimizer="sgd", steps=2, momentum=0.9)
     assert mt.Memo(classifier).options.momentum == 0.9
     assert mt.Memo(classifier, optimizer="adam").options.momentum == 0
@@ -175,7 +175,7 @@ def test_help_shows_every_option_with_its_default():
     shown, known = inspect.signature(mt.Memo).parameters, METHODS["memo"].declarations
     assert list(shown) == ["classifier", *known]
     assert all(shown[name].default == declared.default for name, declared in known.items())
-    text = pydoc.render_doc(mt.Memo, renderer=pydoc.plaintext)
+    text = pydoc.plain(pydoc.render_doc(mt.Memo))
     for declared in known.values():
         assert f"{declared.name} ({declared.shown_values}): {declared.meaning}" in text
 

@@ -1,9 +1,10 @@
-"""Products of matrices in bfloat16: nearly the same answers, and the same weights."""
+"""Matrix products in bfloat16: nearly the same predictions, and the same weights."""
 
 from contextlib import nullcontext
 
 import pytest
 import torch
+from torch import nn
 
 import memo_tta as mt
 from memo_tta.methods.precision import in_precision
@@ -35,7 +36,7 @@ def test_bf16_answers_nearly_the_same_and_leaves_the_weights_alone(classifier, i
 
 @pytest.mark.parametrize("net", ["group-norm", "no-norm", "transformer"])
 def test_the_answer_is_that_of_the_adapted_weights(net, image):
-    """Autocast keeps what it cast once; a step must not be lost to that."""
+    """Autocast caches cast weights; a step must not be lost to that."""
     options = {"n_views": 4, "lr": 1.0, "augment": "standard", "prior_strength": None}
     full, reduced = (
         mt.Memo(build_classifier(net), precision=precision, **options).predict(image)
@@ -46,18 +47,18 @@ def test_the_answer_is_that_of_the_adapted_weights(net, image):
 
 
 def test_ttt_computes_in_it_too(image):
-    """Both of its heads: the one that tells how far copies were turned, and the one that answers."""
+    """Both heads compute in bfloat16: the one for rotations and the one for classes."""
     classifier, seen = build_classifier("rotation"), []
-    for head in (classifier.module.rotation, classifier.module):
+    for head in (classifier.module.get_submodule("rotation"), classifier.module):
         head.register_forward_hook(lambda _module, _inputs, output: seen.append(output.dtype))
     mt.method("ttt", classifier, n_views=4, precision="bf16").predict(image)
-    # The rotation, the answer; and the source's answer, which is always in full precision.
+    # Rotation logits, adapted logits, and source logits, which are always in full precision.
     assert seen == [torch.bfloat16, torch.bfloat16, torch.float32]
 
 
 @pytest.mark.parametrize("method", ["tta", "restore", "memo", "ttt"])
 def test_views_are_made_in_full_precision(image, method):
-    """Restorations multiply matrices too, and measure noise that bfloat16 would drown."""
+    """Restorations use matrix products too, and measure noise that is below the precision of bfloat16."""
     seen = []
 
     def augment(image, n, rng):
@@ -84,7 +85,7 @@ def test_afterwards_autocast_is_as_the_user_left_it():
 
 
 def test_steps_are_not_lost_in_an_autocast_of_the_caller_s(image):
-    """Its cache of casts would show the weights as they were before the step."""
+    """Its cache would return the weights of before the step."""
     answers = []
     for around in (nullcontext(), torch.autocast("cpu", torch.bfloat16)):
         tent = mt.method("tent-all", build_classifier("batch-norm"), lr=0.5, online=False)
@@ -97,6 +98,7 @@ def test_steps_are_not_lost_in_an_autocast_of_the_caller_s(image):
 
 def test_a_compiled_module_is_a_module(classifier, image):
     module = torch.compile(classifier.module, backend="eager")
+    assert isinstance(module, nn.Module)
     compiled = mt.Classifier(module, size=8, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
     answers = [mt.Memo(c, n_views=4, prior_strength=None).predict(image) for c in (classifier, compiled)]
     torch.testing.assert_close(answers[0].logits, answers[1].logits)

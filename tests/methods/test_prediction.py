@@ -1,3 +1,5 @@
+"""Probabilities, scores and labels of a prediction."""
+
 import math
 
 import pytest

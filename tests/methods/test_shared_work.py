@@ -1,4 +1,4 @@
-"""What methods share, and that each is charged what it would take alone."""
+"""Methods share work, and each is charged the time that it would take alone."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::memo_tta.MemoWarning")
 
 
 def test_borrowed_work_is_charged_to_all_that_use_it(monkeypatch):
-    now = iter([0, 1, 3, 10, 20, 24]).__next__  # open, begin and end of the work, close; open, close
+    now = iter([0, 1, 3, 10, 20, 24]).__next__  # start; begin and end of the work; cost; start; cost
     monkeypatch.setattr("memo_tta.methods.shared_work.perf_counter", now)
     work = SharedWork()
     assert work.once("a", lambda: "value", "views") == "value"
@@ -40,7 +40,7 @@ def test_work_that_a_method_uses_twice_is_charged_once(monkeypatch):
 
 @pytest.fixture
 def classifier(monkeypatch):
-    """A classifier by whose forward passes the clock goes: a second for each image."""
+    """A classifier whose forward passes advance the clock by one second per image."""
     classifier = build_classifier("batch-norm")
     now = [0.0]
 
@@ -52,7 +52,7 @@ def classifier(monkeypatch):
     return classifier
 
 
-# Images that go through the model: before adaptation, views, after it.
+# Number of images that the model processes: source prediction, views, prediction after adaptation.
 FORWARDS = {
     "source": (1, 0, 0),
     "tta": (1, 6, 0),

@@ -1,4 +1,4 @@
-"""Tent and batch-norm adaptation against plain scripts in the manner of their papers."""
+"""Tent and batch-norm adaptation, compared with plain scripts that follow their papers."""
 
 import copy
 
@@ -9,7 +9,7 @@ from torch import nn
 
 import memo_tta as mt
 from memo_tta.methods import METHODS
-from tests.nets import build_classifier, pictures
+from tests.nets import build_classifier, pictures, view_method
 
 
 def inputs(n: int, seed: int = 0) -> torch.Tensor:
@@ -19,7 +19,7 @@ def inputs(n: int, seed: int = 0) -> torch.Tensor:
 def plain_tent(
     module: nn.Module, batches: list[torch.Tensor], lr: float, everything: bool
 ) -> list[torch.Tensor]:
-    """Training-mode batch norm without buffers, SGD with momentum, the logits of the adapting pass."""
+    """Return the logits of each pass: batch norm in training mode without buffers, SGD with momentum."""
     module = copy.deepcopy(module).eval().requires_grad_(everything)
     parameters = list(module.parameters()) if everything else []
     for layer in module.modules():
@@ -80,9 +80,12 @@ def test_a_short_last_batch_is_used():
 
 @pytest.mark.parametrize(("n", "prior"), [(1, 16), (6, 16), (6, 256)])
 def test_batch_norm_adaptation_equals_the_formula(n, prior):
-    """The first layer by hand, the rest by torch."""
+    """Compute the first layer by the formula, the rest with torch."""
     classifier, x = build_classifier("dropout"), inputs(n)
-    _, conv, norm, *rest = classifier.module.eval()
+    module = classifier.module.eval()
+    assert isinstance(module, nn.Sequential)
+    _, conv, norm, *rest = module
+    assert isinstance(norm, nn.BatchNorm2d) and norm.running_mean is not None and norm.running_var is not None
     with torch.no_grad():
         y = conv(x)
         share = prior / (prior + n)
@@ -112,7 +115,7 @@ def test_bn_without_a_layer_says_so_and_answers_as_the_source():
     with pytest.warns(mt.MemoWarning, match="no layer with running statistics"):
         robust = METHODS["bn1"](classifier)
     prediction = robust.predict(pictures(1)[0])
-    assert not prediction.adapted and "no layer with running statistics" in prediction.reason
+    assert not prediction.adapted and "no layer with running statistics" in (prediction.reason or "")
     assert torch.equal(prediction.logits, prediction.source.logits)
 
 
@@ -122,9 +125,9 @@ def test_tta_averages_probabilities_not_logits():
     with torch.no_grad():
         logits = classifier.module.eval()(views)
     for micro_batch in (None, 3):
-        tta = METHODS["tta"](classifier, micro_batch=micro_batch).predict_views(inputs(1), views)
+        tta = view_method("tta", classifier, micro_batch=micro_batch).predict_views(inputs(1), views)
         np.testing.assert_allclose(tta.probabilities, logits.softmax(1).mean(0), atol=1e-6)
-    assert not np.allclose(tta.probabilities, logits.mean(0).softmax(0), atol=1e-2)
+        assert not np.allclose(tta.probabilities, logits.mean(0).softmax(0), atol=1e-2)
 
 
 def test_weights_that_are_not_finite_do_not_live_on(monkeypatch):

@@ -1,3 +1,5 @@
+"""Test-time training, compared with plain scripts."""
+
 import copy
 
 import numpy as np
@@ -9,7 +11,7 @@ from torch import nn
 import memo_tta as mt
 from memo_tta.errors import ConfigError
 from memo_tta.methods import METHODS
-from memo_tta.models.networks.resnet26_joint import turn
+from memo_tta.models.networks.resnet26_joint import JointResNet26, turn
 from memo_tta.seeding import sample_rng
 from memo_tta.views import CropFlip
 from tests.nets import build_classifier, pictures
@@ -20,6 +22,7 @@ def test_steps_equal_a_plain_script():
     ours = METHODS["ttt"](classifier, lr=0.05, steps=2, n_views=8).predict(image, sample_id="a")
 
     module = copy.deepcopy(classifier.module).eval().requires_grad_(True)
+    assert isinstance(module, JointResNet26)
     rule, rng = torch.optim.SGD(module.parameters(), lr=0.05), sample_rng(0, "a")
     for _ in range(2):
         views = classifier.normalise(CropFlip(8)(image, 8, rng))
@@ -38,11 +41,11 @@ def test_the_main_head_is_untouched_and_the_trunk_and_branch_are_adapted():
     before = {name: p.detach().clone() for name, p in classifier.module.named_parameters()}
     changed = set()
 
-    def look(module, _):
+    def record(module, _):
         changed.update(n for n, p in module.named_parameters() if not torch.equal(p, before[n]))
 
     robust = METHODS["ttt"](classifier, lr=0.1, n_views=4)
-    classifier.module.register_forward_pre_hook(look)
+    classifier.module.register_forward_pre_hook(record)
     robust.predict(pictures(1)[0])
     tops = {name.split(".")[0] for name in changed}
     assert tops == {"conv1", "layer1", "layer2", "rotation"}
@@ -76,30 +79,33 @@ class BatchNormRotation(nn.Module):
 
 @pytest.mark.parametrize("chunk", [1, 3, 100])
 def test_chunks_mix_the_statistics_of_the_point(chunk):
-    """Fixed while copies are turned, and those of the adapted model when the point is predicted."""
+    """Statistics are fixed during the step, and those of the adapted model when predicting."""
     torch.manual_seed(0)
     module, n, lr, image = BatchNormRotation().eval(), 4, 0.5, pictures(1)[0]
     classifier = mt.Classifier(module, size=8, mean=(0.5,) * 3, std=(0.5,) * 3)
     options = {"lr": lr, "n_views": 6, "prior_strength": n, "micro_batch": chunk}
     ours = METHODS["ttt"](classifier, **options).predict(image, sample_id="a")
 
-    x, rng, twin = classifier.point(image).x[None], sample_rng(0, "a"), copy.deepcopy(module)
+    x, rng, reference = classifier.point(image).x[None], sample_rng(0, "a"), copy.deepcopy(module)
     views = classifier.normalise(CropFlip(8)(image, 6, rng))
     turns = torch.from_numpy(rng.integers(4, size=6))
 
+    mean, var = module.norm.running_mean, module.norm.running_var
+    assert mean is not None and var is not None
+
     def mix():
         with torch.no_grad():
-            seen = twin.conv(x)
-            twin.norm.running_mean = (n * module.norm.running_mean + seen.mean(dim=(0, 2, 3))) / (n + 1)
-            twin.norm.running_var = (n * module.norm.running_var + seen.var(dim=(0, 2, 3))) / (n + 1)
+            seen = reference.conv(x)
+            reference.norm.running_mean = (n * mean + seen.mean(dim=(0, 2, 3))) / (n + 1)
+            reference.norm.running_var = (n * var + seen.var(dim=(0, 2, 3))) / (n + 1)
 
     mix()
-    F.cross_entropy(twin.rotation_logits(turn(views, turns)), turns).backward()
+    F.cross_entropy(reference.rotation_logits(turn(views, turns)), turns).backward()
     with torch.no_grad():
-        for parameter in twin.parameters():
+        for parameter in reference.parameters():
             parameter -= 0 if parameter.grad is None else lr * parameter.grad
         mix()
-        expected = twin(x)[0]
+        expected = reference(x)[0]
     torch.testing.assert_close(ours.logits, expected, rtol=1e-4, atol=1e-5)
 
 

@@ -8,7 +8,7 @@ import torch
 
 import memo_tta as mt
 from memo_tta.bench.measurement import Measurement, in_new_process, peak_kib
-from memo_tta.methods.gradient import ViewGradient
+from memo_tta.methods.gradient import ForwardPass
 from memo_tta.models.networks.resnet import resnet50
 
 VIEWS, CHUNK, SIZE = 64, 8, 224
@@ -53,9 +53,9 @@ def _gradient_difference() -> float:
     views = torch.randn(VIEWS, 3, 96, 96)
     both = []
     for micro_batch in (None, CHUNK):
-        gradient = ViewGradient(classifier, views, micro_batch)
-        loss = mt.objectives.marginal_entropy(gradient.logits)
-        both.append(torch.cat([g.flatten() for g in gradient.of(loss, parameters) if g is not None]))
+        forward = ForwardPass(classifier, views, micro_batch)
+        loss = mt.objectives.marginal_entropy(forward.logits)
+        both.append(torch.cat([g.flatten() for g in forward.gradient(loss, parameters) if g is not None]))
     full, chunked = both
     return float((chunked - full).norm() / full.norm())
 

@@ -1,4 +1,9 @@
-"""Methods: ways to predict that make up for a shift of the inputs."""
+"""Methods: ways to predict under distribution shift, all listed in the table `METHODS`.
+
+A method answers five questions, each with a module of its own: which views to use (`view_source`), whether to
+adapt (`gates`), how to adapt (`episode`, `gradient`, `update`, `parameters`, `precision`), how to combine
+views (`average`), and what to keep from point to point (`memory`).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -7,7 +12,7 @@ from typing import Any
 from memo_tta.methods.bn import BatchNorm
 from memo_tta.methods.memo import Memo
 from memo_tta.methods.method import Method
-from memo_tta.methods.options import Declaration, Options, declarations, ineffective, layered
+from memo_tta.methods.options import Declaration, Options, declarations, ineffective, merge_options
 from memo_tta.methods.prediction import Explanation, Prediction, Status
 from memo_tta.methods.source import Source
 from memo_tta.methods.tent import Tent
@@ -19,79 +24,86 @@ from memo_tta.registry import Registry
 
 @dataclass(frozen=True)
 class MethodEntry:
-    """A row of the table: a method with options of its own. Call it to build the method."""
+    """A row of the table: a method class, and defaults that replace those of its options.
+
+    Call the entry with a classifier to build the method.
+    """
 
     about: str
     method: type[Method[Any]]
-    own: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __call__(self, classifier: Classifier, **options: Any) -> Method[Any]:
-        return self.method(classifier, **self._layered(options))
+        return self.method(classifier, **self._with_defaults(options))
 
     def resolve(self, settings: Mapping[str, Any], options: Mapping[str, Any]) -> Options:
-        """The options that hold: those given, else the row's, the model's settings, the defaults."""
-        return self.method.resolve(settings, self._layered(options))
+        """Return the effective options: those given, else the row's, the model's settings, the defaults."""
+        return self.method.resolve(settings, self._with_defaults(options))
 
     @property
     def declarations(self) -> dict[str, Declaration]:
-        """Its options, with the row's own defaults."""
+        """The method's options by name, with the row's defaults."""
         defaults = vars(self.resolve({}, {}))
-        known = declarations(self.method.options_type)
-        return {name: replace(known[name], default=value) for name, value in defaults.items()}
+        declared = declarations(self.method.options_type)
+        return {name: replace(declared[name], default=value) for name, value in defaults.items()}
 
     def ineffective(self, options: Mapping[str, Any]) -> list[str]:
-        """Names of the options that would have no effect with the others and the row's own."""
-        found = ineffective(self.method.options_type, self._layered(options))
+        """Return the names of the options that have no effect with the others and the row's defaults."""
+        found = ineffective(self.method.options_type, self._with_defaults(options))
         return [name for name in found if name in options]
 
-    def _layered(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        return layered(self.method.options_type, self.own, options)
+    def _with_defaults(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return merge_options(self.method.options_type, self.defaults, options)
 
 
 METHODS = Registry(
     "method",
     {
-        "source": MethodEntry("the model as it is", Source),
-        "tta": MethodEntry("average the predictions on the views, adapt nothing", TTA),
-        # Chosen on validation corruptions and clean images by studies.choose_restorations, choose_step.
+        "source": MethodEntry("the model as it is, without adaptation", Source),
+        "tta": MethodEntry("average the predictions over views, without adaptation", TTA),
+        # Chosen on validation corruptions and clean images by studies.choose_restorations and .choose_step.
         "restore": MethodEntry(
-            "undo noise, blur and haze that the image shows, average views of it, adapt nothing",
+            "remove noise, blur and haze, average the predictions over views, without adaptation",
             TTA,
             {"augment": "restore", "n_views": 16, "early_views": 2, "early_confidence": 0.95},
         ),
-        "bn1": MethodEntry("batch-norm statistics mixed with those of the point, N = 16", BatchNorm),
+        "bn1": MethodEntry("mix batch-norm statistics with those of the image, N = 16", BatchNorm),
         "bn": MethodEntry(
-            "batch-norm statistics mixed with those of 256 points, N = 256",
+            "mix batch-norm statistics with those of 256 images, N = 256",
             BatchNorm,
             {"prior_strength": 256, "batch_size": 256},
         ),
-        "tent": MethodEntry("entropy of 64 points, norm layers, online", Tent),
-        "tent-episodic": MethodEntry("the same, starting anew for every batch", Tent, {"online": False}),
+        "tent": MethodEntry("minimise the entropy of batches of 64 images, norm layers, online", Tent),
+        "tent-episodic": MethodEntry(
+            "tent, reset to the source model after every batch", Tent, {"online": False}
+        ),
         "tent-all": MethodEntry("tent on all parameters, online", Tent, {"params": "all"}),
         "tent-bs1": MethodEntry(
-            "tent on one point at a time, episodic, N = 16",
+            "tent on one image at a time, episodic, N = 16",
             Tent,
             {"online": False, "batch_size": 1, "prior_strength": 16},
         ),
-        "ttt": MethodEntry("rotation loss of turned copies; needs a model trained with --joint", TTT),
-        "memo": MethodEntry("marginal entropy of the views, all parameters", Memo),
+        "ttt": MethodEntry(
+            "minimise the rotation loss of rotated views; needs a model trained with --joint", TTT
+        ),
+        "memo": MethodEntry("minimise the marginal entropy of the views, all parameters", Memo),
         "memo-fast": MethodEntry(
-            "memo where neither the source nor the first views are confident, else the source prediction",
+            "memo, or the source prediction if the source or the first views are confident",
             Memo,
             {"skip_confidence": 0.98, "early_views": 4, "early_confidence": 0.95},
         ),
         "memo-pce": MethodEntry(
-            "memo with pairwise cross entropy instead", Memo, {"objective": "pairwise_cross_entropy"}
+            "memo with pairwise cross entropy as the objective", Memo, {"objective": "pairwise_cross_entropy"}
         ),
         "memo-ce": MethodEntry(
-            "memo with conditional entropy instead", Memo, {"objective": "conditional_entropy"}
+            "memo with conditional entropy as the objective", Memo, {"objective": "conditional_entropy"}
         ),
     },
 )
 
 
 def method(name: str, classifier: Classifier, **options: Any) -> Method[Any]:
-    """Build a method of the table `METHODS` by its name; `memo methods NAME` lists its options."""
+    """Build a method by its name in `METHODS`; `memo methods NAME` lists its options."""
     return METHODS[name](classifier, **options)
 
 

@@ -1,4 +1,4 @@
-"""How views answer together: from logits (views, classes) to log-probabilities (classes,)."""
+"""How views are combined into a prediction: from logits (views, classes) to log-probabilities (classes,)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,28 +14,30 @@ from memo_tta.objectives import (
 )
 
 Average = Callable[[Tensor], Tensor]
-Groups = Callable[[int], Sequence[int] | None]  # how many of n views each group has; None: one each
+Groups = Callable[[int], Sequence[int] | None]  # from the number of views to group sizes; None: groups of one
 
 
 @dataclass(frozen=True, kw_only=True)
 class AverageOptions(Options):
+    """How views are weighted in their average."""
+
     weighting: str = option(
         "uniform",
         OneOf("weighting", ("uniform", "confidence")),
-        "how views count in their average; confidence: a group of n views whose average has entropy H "
-        "weighs n exp(-temperature H)",
+        "weights of the views in their average; with confidence, a group of n views whose average has "
+        "entropy H gets the weight n exp(-temperature H)",
         off="uniform",
     )
     temperature: float = option(
         2.0,
         Number("[0, inf)"),
-        "how much confidence counts; 0 is uniform",
+        "strength of the confidence weighting; 0 is uniform",
         needs=[when("weighting", "confidence")],
     )
 
 
 class ByConfidence:
-    """Trust the groups whose own average is sure."""
+    """Average the groups, weighted by the confidence of each group's average."""
 
     def __init__(self, temperature: float, groups: Groups):
         self._temperature, self._groups = temperature, groups
@@ -45,7 +47,7 @@ class ByConfidence:
 
 
 class SurestGroup:
-    """Let the group of lowest entropy answer alone."""
+    """Take the average of the group with the lowest entropy alone."""
 
     def __init__(self, groups: Groups):
         self._groups = groups
@@ -56,7 +58,7 @@ class SurestGroup:
 
 
 def build_average(options: AverageOptions, groups: Groups) -> Average:
-    """The plain mean of probabilities (eq. 1), unless confidence weighs."""
+    """Return the mean of probabilities (eq. 1), or the confidence-weighted one if the options ask for it."""
     if options.weighting == "uniform":
         return marginal_log_probabilities
     return ByConfidence(options.temperature, groups)

@@ -1,4 +1,4 @@
-"""Adapt the batch-norm statistics alone (Schneider et al., 2020), to one point or to many."""
+"""Adapt only the batch-norm statistics, to one point or to several (Schneider et al., 2020)."""
 
 import warnings
 from dataclasses import dataclass
@@ -19,30 +19,32 @@ NO_LAYER = "the model has no layer with running statistics"
 
 @dataclass(frozen=True, kw_only=True)
 class BatchNormOptions(Options):
+    """How strongly the statistics are mixed, and over how many points."""
+
     prior_strength: float = option(
         16,
         Number("[0, inf)"),
-        "N of batch-norm mixing: how many points the running statistics count for; without effect on models "
-        "that keep none",
+        "N of batch-norm mixing: weight of the running statistics, as a number of images; no effect on "
+        "models without running statistics",
     )
-    batch_size: int = option(1, Number("[1, inf)", whole=True), "how many points are taken at once")
+    batch_size: int = option(1, Number("[1, inf)", whole=True), "number of images in a batch")
 
 
 class BatchNorm(Method[BatchNormOptions]):
-    """Statistics nu = N/(N+n) nu_train + n/(N+n) nu_test of n points at a time."""
+    """Predict n points at a time with statistics nu = N/(N+n) nu_train + n/(N+n) nu_test."""
 
     options_type = BatchNormOptions
 
     def __init__(self, classifier: Classifier, **options: Any):
         super().__init__(classifier, **options)
-        self._applies = warn_without_layers(classifier)
+        self._has_layers = warn_without_layers(classifier)
 
     @property
     def points(self) -> int:
         return self.options.batch_size
 
     def run(self, batch: Batch) -> list[Outcome]:
-        if not self._applies:
+        if not self._has_layers:
             return [Outcome(Status.NO_LAYER, reason=NO_LAYER)] * len(batch.points)
         module, prior = self.classifier.module, self.options.prior_strength
         with episode(module), torch.no_grad(), mixed_statistics(module, prior, len(batch.points)):
@@ -50,7 +52,7 @@ class BatchNorm(Method[BatchNormOptions]):
 
 
 def warn_without_layers(classifier: Classifier) -> bool:
-    """Whether there is anything to mix; if not, the user who asked for it is told."""
+    """Return whether the model has running statistics to mix; warn if it has none."""
     if statistics_layers(classifier.module):
         return True
     warnings.warn(f"prior_strength: {NO_LAYER}, so nothing is mixed", MemoWarning, stacklevel=3)

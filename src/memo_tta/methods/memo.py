@@ -1,6 +1,6 @@
 """MEMO: one gradient step on the entropy of the view-averaged prediction (Algorithm 1)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,63 +12,64 @@ from memo_tta.methods.average import AverageOptions, SurestGroup, build_average
 from memo_tta.methods.bn import warn_without_layers
 from memo_tta.methods.episode import episode
 from memo_tta.methods.gates import GateOptions, entropy_gate, first_views_gate, source_gate
-from memo_tta.methods.gradient import NOT_FINITE, ViewGradient
+from memo_tta.methods.gradient import NOT_FINITE, ForwardPass
 from memo_tta.methods.memory import MemoryOptions, build_memory
 from memo_tta.methods.method import Batch, Outcome, SeenViews
 from memo_tta.methods.options import Number, OneOf, check_names, option, when, with_default
 from memo_tta.methods.parameters import choose_parameters
 from memo_tta.methods.prediction import Status
-from memo_tta.methods.update import UpdateOptions
+from memo_tta.methods.update import UpdateOptions, UpdateRule
 from memo_tta.methods.view_method import ViewMethod
 from memo_tta.methods.view_source import ViewOptions, Views
 from memo_tta.models.batch_norm import MixedStatistics, mixed_statistics
 from memo_tta.models.classifier import Classifier
-from memo_tta.objectives import OBJECTIVES, entropy, most_confident, share_of
+from memo_tta.objectives import OBJECTIVES, entropy, most_confident, selected_views
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoOptions(MemoryOptions, AverageOptions, GateOptions, UpdateOptions, ViewOptions):
-    """The paper's options, and what it leaves as future work."""
+    """The paper's options, and those of the extensions: gates, weighted averages and memory."""
 
     objective: str | Callable[[Tensor], Tensor] = option(
         "marginal_entropy",
         OneOf("objective", OBJECTIVES, or_callable=True),
-        "what the step minimises; a function takes logits [B, K]",
+        "loss that the steps minimise; a function takes logits [B, K]",
     )
     threshold: float | None = option(
-        None, Number("[0, 1)"), "adapt only above this share of log K of marginal entropy"
+        None, Number("[0, 1)"), "adapt only if the marginal entropy exceeds this share of log K"
     )
     select: float | None = option(
-        None, Number("(0, 1]"), "adapt on this share of the views, those of lowest entropy"
+        None, Number("(0, 1]"), "adapt on this share of the views only, those of lowest entropy"
     )
     predict: str = option(
         "point",
         OneOf("predict", ("point", "marginal", "group")),
-        "what the adapted model answers from: the point itself, all views together, or their surest group",
+        "what the adapted model predicts from: the image itself, the average of its views, or their most "
+        "confident group",
     )
     weighting: str = with_default(
         AverageOptions,
         "weighting",
         "uniform",
         needs=[
-            when("objective", "marginal_entropy"),  # it weighs the marginal
-            when("select", None),  # both choose among views
+            when("objective", "marginal_entropy"),  # the weights are those of the marginal
+            when("select", None),  # which weights the views too, with 0 or 1
         ],
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.objective == "pairwise_cross_entropy" and share_of(self.n_views, self.select) < 2:
+        if self.objective == "pairwise_cross_entropy" and selected_views(self.n_views, self.select) < 2:
             raise ConfigError(
                 "objective: pairwise_cross_entropy compares views, so n_views and select must leave 2 or more"
             )
 
 
 class Memo(ViewMethod[MemoOptions]):
-    """Adapts to one point, predicts, and leaves the model as it was.
+    """Adapt to one point by minimising the marginal entropy of its views, predict it, and restore the model.
 
-    Options default to the classifier's settings. Unless `reset` is "always", the method goes on from what it
-    learnt; the adapted weights are kept here, and the module has its own back after each call.
+    Options default to the classifier's settings. Unless `reset` is "always", each point starts from weights
+    that earlier points adapted; they are stored in the method, and the module is restored after every call.
     """
 
     options_type = MemoOptions
@@ -79,18 +80,15 @@ class Memo(ViewMethod[MemoOptions]):
         super().__init__(classifier, **options)
         if options.get("prior_strength") is not None:
             warn_without_layers(classifier)
-        chosen = self.options.objective
-        self.objective = OBJECTIVES[chosen] if isinstance(chosen, str) else chosen
         groups = self._augmenter.groups
         self.average = build_average(self.options, groups)
-        self.answer_of_views = SurestGroup(groups) if self.options.predict == "group" else self.average
-        if self.options.weighting != "uniform":
-            self.objective = lambda logits: entropy(self.average(logits))
+        self.combine = SurestGroup(groups) if self.options.predict == "group" else self.average
+        self.objective = self._objective()
         self.parameters = choose_parameters(classifier.module, self.options.params)
         self.memory = build_memory(self.options, self.options.update_rule, classifier.module, self.parameters)
 
     @classmethod
-    def resolve(cls, settings: Any, options: Any) -> MemoOptions:
+    def resolve(cls, settings: Mapping[str, Any], options: Mapping[str, Any]) -> MemoOptions:
         check_names(settings, cls.from_settings, "setting of the classifier")
         return super().resolve(settings, options)
 
@@ -102,46 +100,64 @@ class Memo(ViewMethod[MemoOptions]):
         self.memory.forget()
 
     def run_point(self, batch: Batch, views: Views) -> Outcome:
-        """Algorithm 1, between gates and memory."""
-        options, module, seen = self.options, self.classifier.module, None
-        source = self.source_logits(batch)[0] if options.look_at_source or self.online else None
-        if reason := source_gate(options, source):
+        """Adapt and predict, unless a gate keeps the source prediction; update the memory."""
+        source = self.source_logits(batch)[0] if self.options.needs_source or self.online else None
+        if reason := source_gate(self.options, source):
             return Outcome(Status.GATED, reason=reason)
-        with episode(module, self.parameters):
+        with episode(self.classifier.module, self.parameters):
             rule = self.memory.recall()
-            if reason := first_views_gate(options, source, lambda n: self.view_logits(views.first(n))):
+            if reason := first_views_gate(self.options, source, lambda n: self.view_logits(views.first(n))):
                 return Outcome(Status.GATED, reason=reason)
-            with mixed_statistics(module, options.prior_strength) as statistics:
-                look = self.look(views.draw(), batch.x, statistics)
-                marginal_entropy = float(entropy(self.average(look.logits.detach())))
-                if reason := entropy_gate(options.threshold, marginal_entropy, look.logits.shape[1]):
-                    return Outcome(Status.GATED, None, reason, marginal_entropy)
-                for step in range(options.steps):
-                    if step > 0:
-                        look = self.look(views.draw(), batch.x, statistics)
-                    loss = self.objective(most_confident(look.logits, options.select))
-                    if not look.descend(loss, self.parameters, rule):
-                        return Outcome(Status.NOT_FINITE, None, NOT_FINITE, marginal_entropy)
-                with batch.work.stage("predict"):
-                    logits = self.answer(look.views, batch.x, statistics)
-                if batch.explain:
-                    self.settle(statistics, batch.x)
-                    seen = SeenViews(look.views, look.logits.detach(), self.view_logits(look.views))
-            lasting = self.memory.take(rule)
-        if lasting is not None and source is not None:
-            self.memory.learn(lasting, logits, source, marginal_entropy)
+            outcome = self.adapt(batch, views, rule)
+            state = None if outcome.logits is None else self.memory.capture(rule)
+        if outcome.logits is not None and state is not None and source is not None:
+            self.memory.learn(state, outcome.logits, source, outcome.marginal_entropy)
+        return outcome
+
+    def adapt(self, batch: Batch, views: Views, rule: UpdateRule) -> Outcome:
+        """Run Algorithm 1 within an episode: step on the objective of the views, then predict the point."""
+        options, x = self.options, batch.x
+        with mixed_statistics(self.classifier.module, options.prior_strength) as statistics:
+            forward = self.forward_views(views.draw(), x, statistics)
+            marginal_entropy = float(entropy(self.average(forward.logits.detach())))
+            if reason := entropy_gate(options.threshold, marginal_entropy, forward.logits.shape[1]):
+                return Outcome(Status.GATED, None, reason, marginal_entropy)
+            for step in range(options.steps):
+                if step > 0:
+                    forward = self.forward_views(views.draw(), x, statistics)
+                loss = self.objective(most_confident(forward.logits, options.select))
+                if not forward.descend(loss, self.parameters, rule):
+                    return Outcome(Status.NOT_FINITE, None, NOT_FINITE, marginal_entropy)
+            with batch.work.stage("predict"):
+                logits = self.predict_adapted(forward.views, x, statistics)
+            seen = self._seen_views(forward, x, statistics) if batch.explain else None
         return Outcome(Status.ADAPTED, logits, None, marginal_entropy, seen)
 
-    def look(self, views: Tensor, x: Tensor, statistics: MixedStatistics) -> ViewGradient:
-        """Logits of the views, with what their gradient needs."""
-        self.settle(statistics, x)
-        return ViewGradient(self.forward, views, self.options.micro_batch)
+    def forward_views(self, views: Tensor, x: Tensor, statistics: MixedStatistics) -> ForwardPass:
+        """Run the views through the model, keeping what their gradient needs."""
+        self.fix_statistics(statistics, x)
+        return ForwardPass(self.forward, views, self.options.micro_batch)
 
     @torch.no_grad()
-    def answer(self, views: Tensor, x: Tensor, statistics: MixedStatistics) -> Tensor:
-        """Predict with the adapted weights."""
+    def predict_adapted(self, views: Tensor, x: Tensor, statistics: MixedStatistics) -> Tensor:
+        """Return logits (classes,) of the adapted model: of the point, or of its views combined."""
         if self.options.predict == "point":
             statistics.release()
             return self.forward(x)[0]
-        self.settle(statistics, x)
-        return self.answer_of_views(self.view_logits(views))
+        self.fix_statistics(statistics, x)
+        return self.combine(self.view_logits(views))
+
+    def _objective(self) -> Callable[[Tensor], Tensor]:
+        chosen = self.options.objective
+        if callable(chosen):
+            return chosen
+        if self.options.weighting != "uniform":  # an option of marginal entropy alone
+            return self._weighted_marginal_entropy
+        return OBJECTIVES[chosen]
+
+    def _weighted_marginal_entropy(self, logits: Tensor) -> Tensor:
+        return entropy(self.average(logits))
+
+    def _seen_views(self, forward: ForwardPass, x: Tensor, statistics: MixedStatistics) -> SeenViews:
+        self.fix_statistics(statistics, x)
+        return SeenViews(forward.views, forward.logits.detach(), self.view_logits(forward.views))

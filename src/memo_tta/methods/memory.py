@@ -1,4 +1,4 @@
-"""What lives on from point to point, and what keeps it from collapsing onto one label."""
+"""Memory: the weights and moments that one point passes on to the next, and how a collapse is prevented."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,31 +14,33 @@ from memo_tta.methods.options import Condition, Flag, Number, OneOf, Options, op
 from memo_tta.methods.update import UpdateRule
 from memo_tta.models.batch_norm import norm_layers
 
-LASTING = 0.1  # share of an anchored step that lives on
-SURE = 0.4  # share of log K below which the marginal entropy of a point teaches the next ones
-MEMORY = 0.99  # of the running shares: they look back about 100 points
-COLLAPSED = 0.15  # forget once a label's running share exceeds the source's by this much
+STEP_SHARE = 0.1  # share of a point's step that anchored weights keep
+ENTROPY_LIMIT = 0.4  # share of log K: anchored weights learn from points of lower marginal entropy
+DECAY = 0.99  # of the running label shares: they average over about 100 points
+COLLAPSE_MARGIN = 0.15  # reset once a label's running share exceeds the source's by this much
 
 NewRule = Callable[[], UpdateRule]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryOptions(Options):
+    """Whether weights and moments are reset after every point."""
+
     reset: str = option(
         "always",
         OneOf("reset", ("always", "never", "anchor")),
-        "when weights return to the source: after every point, never, or (norm layers only) gradually",
+        "when weights return to the source model: after every image, never, or (norm layers only) gradually",
     )
     pull: float = option(
         0.01,
         Number("(0, 1]"),
-        "how far anchored weights go back to the source after every point that teaches",
+        "share of the way back to the source that anchored weights go after every image they learn from",
         needs=[when("reset", "anchor")],
     )
     carry_optimizer: bool = option(
         False,
         Flag(),
-        "keep the optimizer's moments from point to point, as the authors' script does",
+        "keep the optimizer's moments from image to image, as the authors' script does",
         needs=[
             (
                 Condition("optimizer", "optimizer='adam'", lambda given: given != "sgd"),
@@ -50,15 +52,15 @@ class MemoryOptions(Options):
 
 
 @dataclass(frozen=True)
-class Lasting:
-    """What one point leaves to the next: weights and the update rule with its moments."""
+class AdaptedState:
+    """Adapted weights, and the update rule with its moments."""
 
     weights: list[Tensor]
     rule: UpdateRule
 
 
 class Forgetful:
-    """Nothing lives on: each point starts from the source with a new update rule."""
+    """No memory: each point starts from the source model with a new update rule."""
 
     online = False
 
@@ -66,27 +68,31 @@ class Forgetful:
         self._new_rule = new_rule
 
     def forget(self) -> None:
-        """Start from the source again."""
+        """Discard the stored state: the next point starts from the source model."""
 
     def recall(self) -> UpdateRule:
-        """Put what lives on into the module, within an episode; the rule to go on with."""
+        """Load the stored weights into the module, inside an episode; return the update rule to use."""
         return self._new_rule()
 
-    def take(self, rule: UpdateRule) -> Lasting | None:
-        """What could live on of the module's values now, in the same episode; None if nothing should."""
+    def capture(self, rule: UpdateRule) -> AdaptedState | None:
+        """Return the state that could be stored, inside the same episode; None if nothing should be."""
         return None
 
-    def keep(self, lasting: Lasting) -> None:
-        """Let it live on."""
+    def store(self, state: AdaptedState) -> None:
+        """Replace the stored state."""
 
-    def learn(self, lasting: Lasting, logits: Tensor, source: Tensor, marginal: float | None) -> None:
-        """Keep it if the point is fit to teach, judged by the logits (classes,) of answer and source and by
-        the marginal entropy of the views."""
-        self.keep(lasting)
+    def learn(
+        self, state: AdaptedState, logits: Tensor, source: Tensor, marginal_entropy: float | None
+    ) -> None:
+        """Store the captured state if this point is reliable.
+
+        That is judged by its adapted and source logits, (classes,), and the marginal entropy of its views.
+        """
+        self.store(state)
 
 
 class Carried(Forgetful):
-    """Weights live on, and moments if `carry_rule`; between calls the module has its own weights back."""
+    """Keep the adapted weights from point to point, and the moments if `carry_rule`."""
 
     online = True
 
@@ -96,27 +102,28 @@ class Carried(Forgetful):
         self.forget()
 
     def forget(self) -> None:
-        self._lasting: Lasting | None = None
+        self._state: AdaptedState | None = None
 
     def recall(self) -> UpdateRule:
-        if self._lasting is None:
+        if self._state is None:
             return self._new_rule()
-        for parameter, value in zip(self._parameters, self._lasting.weights, strict=True):
+        for parameter, value in zip(self._parameters, self._state.weights, strict=True):
             parameter.data.copy_(value)
-        return self._lasting.rule.copy() if self._carry_rule else self._new_rule()
+        return self._state.rule.copy() if self._carry_rule else self._new_rule()
 
-    def take(self, rule: UpdateRule) -> Lasting | None:
+    def capture(self, rule: UpdateRule) -> AdaptedState | None:
         weights = [p.detach().clone() for p in self._parameters]
-        return Lasting(weights, rule) if all_finite(weights) else None
+        return AdaptedState(weights, rule) if all_finite(weights) else None
 
-    def keep(self, lasting: Lasting) -> None:
-        self._lasting = lasting
+    def store(self, state: AdaptedState) -> None:
+        self._state = state
 
 
 class Anchored(Carried):
-    """Weights live on slowly, tied to the module's own, and only as long as labels do not collapse.
+    """Keep the adapted weights, but let them change slowly, stay near the source and reset on a collapse.
 
-    A tenth of every step lives on; then weights go back to the source by the share `pull`.
+    After every confident point they take `STEP_SHARE` of its step, then go the share `pull` of the way back
+    to the source weights.
     """
 
     def __init__(self, new_rule: NewRule, parameters: Sequence[Parameter], carry_rule: bool, pull: float):
@@ -125,66 +132,69 @@ class Anchored(Carried):
 
     def forget(self) -> None:
         super().forget()
-        self._collapse = Collapse()
+        self._detector = CollapseDetector()
 
     def recall(self) -> UpdateRule:
         self._source = [p.detach().clone() for p in self._parameters]
         return super().recall()
 
-    def take(self, rule: UpdateRule) -> Lasting | None:
-        adapted = super().take(rule)
+    def capture(self, rule: UpdateRule) -> AdaptedState | None:
+        adapted = super().capture(rule)
         if adapted is None:
             return None
-        before = self._source if self._lasting is None else self._lasting.weights
         slow = [
-            old.lerp(new, LASTING).lerp(source, self._pull)
-            for old, new, source in zip(before, adapted.weights, self._source, strict=True)
+            old.lerp(new, STEP_SHARE).lerp(source, self._pull)
+            for old, new, source in zip(self._stored_weights(), adapted.weights, self._source, strict=True)
         ]
-        return Lasting(slow, rule)
+        return AdaptedState(slow, rule)
 
-    def learn(self, lasting: Lasting, logits: Tensor, source: Tensor, marginal: float | None) -> None:
-        """Learn from points that are sure; forget everything if labels collapse."""
-        before = self._source if self._lasting is None else self._lasting.weights
-        if self._collapse.seen(logits, source):
+    def learn(
+        self, state: AdaptedState, logits: Tensor, source: Tensor, marginal_entropy: float | None
+    ) -> None:
+        """Store the state of a confident point; return to the source weights if the labels collapse."""
+        if self._detector.observe(logits, source):
             self.forget()
-            self.keep(Lasting(self._source, lasting.rule))
-        elif marginal is not None and marginal < SURE * math.log(len(logits)):
-            self.keep(lasting)
+            self.store(AdaptedState(self._source, state.rule))
+        elif marginal_entropy is not None and marginal_entropy < ENTROPY_LIMIT * math.log(len(logits)):
+            self.store(state)
         else:
-            self.keep(Lasting(before, lasting.rule))
+            self.store(AdaptedState(self._stored_weights(), state.rule))
+
+    def _stored_weights(self) -> list[Tensor]:
+        return self._source if self._state is None else self._state.weights
 
 
-class Collapse:
-    """Tell from a stream of answers that the adapted model predicts one label far more than the source.
+class CollapseDetector:
+    """Detect that the adapted model predicts one label far more often than the source model does.
 
-    A stream that really is of one label is none: the source predicts it as often.
+    A stream that really consists of one label is no collapse: the source predicts that label as often.
     """
 
     def __init__(self) -> None:
-        self._surplus: Tensor | None = None  # running share of each label, less that of the source
+        self._excess: Tensor | None = None  # running share of each label, minus its share for the source
 
-    def seen(self, logits: Tensor, source: Tensor) -> bool:
-        """Count the answers to one point, (classes,) each."""
-        surplus = torch.zeros_like(source) if self._surplus is None else MEMORY * self._surplus
-        surplus[logits.argmax()] += 1 - MEMORY
-        surplus[source.argmax()] -= 1 - MEMORY
-        self._surplus = surplus
-        return bool(surplus.max() > COLLAPSED)
+    def observe(self, logits: Tensor, source: Tensor) -> bool:
+        """Count the adapted and source predictions of one point, (classes,); return whether they collapse."""
+        excess = torch.zeros_like(source) if self._excess is None else DECAY * self._excess
+        excess[logits.argmax()] += 1 - DECAY
+        excess[source.argmax()] -= 1 - DECAY
+        self._excess = excess
+        return bool(excess.max() > COLLAPSE_MARGIN)
 
 
 def build_memory(
     options: MemoryOptions, new_rule: NewRule, module: nn.Module, parameters: Sequence[Parameter]
 ) -> Forgetful:
-    """The memory that the options ask for, of the parameters that are adapted."""
+    """Return the memory that the options describe, for the adapted parameters."""
     if options.reset == "always":
         return Carried(new_rule, (), True) if options.carry_optimizer else Forgetful(new_rule)
     if options.reset == "never":
         return Carried(new_rule, parameters, options.carry_optimizer)
-    norms = {id(p) for layer in norm_layers(module) for p in layer.parameters(recurse=False)}
-    carried = [p for p in parameters if id(p) in norms]
+    norm_ids = {id(p) for layer in norm_layers(module) for p in layer.parameters(recurse=False)}
+    carried = [p for p in parameters if id(p) in norm_ids]
     if not carried:
         raise ConfigError(
-            "reset: 'anchor' carries the parameters of norm layers, and none of those is adapted: "
-            "use 'always', or other params"
+            "reset: 'anchor' keeps the adapted parameters of norm layers, and there are none: "
+            "use reset='always', or other params"
         )
     return Anchored(new_rule, carried, options.carry_optimizer, options.pull)

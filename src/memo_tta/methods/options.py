@@ -1,4 +1,4 @@
-"""Options, each declared once: checks, help, documentation and schemas follow from the declaration."""
+"""Options, each declared once: checks, help, documentation and schemas are made from the declaration."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -10,7 +10,7 @@ from memo_tta.registry import unknown_name
 
 AnyOptions = TypeVar("AnyOptions", bound="Options")
 
-# Options of former versions, and what to write instead.
+# Options of earlier versions, and what to write instead.
 REMOVED = {
     "preset": "preset='best' is now the method restore, in Python mt.method('restore', classifier)",
     "budget": "budget='fast' is now the method memo-fast, in Python mt.method('memo-fast', classifier)",
@@ -19,38 +19,40 @@ REMOVED = {
 
 
 class Values(Protocol):
-    """The values that an option may take; its string completes "expected ..."."""
+    """The values that an option may take; str() describes them, to follow "expected"."""
 
-    def check(self, name: str, value: Any) -> None: ...
+    def check(self, name: str, value: Any) -> None:
+        """Raise ConfigError if the option `name` may not have this value."""
+        ...
 
 
 class Number:
-    """A number in an interval such as "(0, 1]"; `instead` says what to do about one outside."""
+    """A number in an interval such as "(0, 1]"; `hint` ends the error about a number outside it."""
 
-    def __init__(self, interval: str, *, whole: bool = False, instead: str = ""):
+    def __init__(self, interval: str, *, whole: bool = False, hint: str = ""):
         low, high = interval[1:-1].split(",")
         self.low, self.high, self.whole = float(low), float(high), whole
-        self.low_counts, self.high_counts = interval[0] == "[", interval[-1] == "]"
-        self._interval, self._instead = interval, instead
+        self.includes_low, self.includes_high = interval[0] == "[", interval[-1] == "]"
+        self._interval, self._hint = interval, hint
 
     def __str__(self) -> str:
         if self.high == math.inf:
-            return f"{'at least' if self.low_counts else 'more than'} {self.low:g}"
+            return f"{'at least' if self.includes_low else 'more than'} {self.low:g}"
         return f"a number in {self._interval}"
 
     def check(self, name: str, value: Any) -> None:
         kinds = int if self.whole else int | float
         if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
             raise ConfigError(f"{name}: expected a {'whole ' * self.whole}number, got {value!r}")
-        above = value >= self.low if self.low_counts else value > self.low
-        below = value <= self.high if self.high_counts else value < self.high
-        if not above or not below:
-            instead = f": {self._instead}" if self._instead else ""
-            raise ConfigError(f"{name}: expected {self}, got {value}{instead}")
+        is_above = value >= self.low if self.includes_low else value > self.low
+        is_below = value <= self.high if self.includes_high else value < self.high
+        if not is_above or not is_below:
+            hint = f": {self._hint}" if self._hint else ""
+            raise ConfigError(f"{name}: expected {self}, got {value}{hint}")
 
 
 class OneOf:
-    """One of some names or, if `or_callable`, a function of the user's."""
+    """One of several names or, if `or_callable`, a function; `kind` names the choice in errors."""
 
     def __init__(self, kind: str, names: Collection[str], *, or_callable: bool = False):
         self._kind, self._names, self._or_callable = kind, names, or_callable
@@ -63,12 +65,14 @@ class OneOf:
             if callable(value):
                 return
             if not isinstance(value, str):
-                raise ConfigError(f"{name}: expected a name or a callable, got {value!r}")
+                raise ConfigError(f"{name}: expected a name or a function, got {value!r}")
         if not isinstance(value, str) or value not in self._names:
             raise unknown_name(self._kind, value, self._names)
 
 
 class Flag:
+    """A boolean."""
+
     def __str__(self) -> str:
         return "true or false"
 
@@ -78,62 +82,65 @@ class Flag:
 
 
 class Described:
-    """Whatever passes the test, described in words."""
+    """Values that satisfy a predicate; `description` follows "expected" in errors."""
 
-    def __init__(self, words: str, test: Callable[[Any], bool]):
-        self._words, self._test = words, test
+    def __init__(self, description: str, is_valid: Callable[[Any], bool]):
+        self._description, self._is_valid = description, is_valid
 
     def __str__(self) -> str:
-        return self._words
+        return self._description
 
     def check(self, name: str, value: Any) -> None:
-        if not self._test(value):
-            raise ConfigError(f"{name}: expected {self._words}, got {value!r}")
+        if not self._is_valid(value):
+            raise ConfigError(f"{name}: expected {self._description}, got {value!r}")
 
 
 @dataclass(frozen=True)
 class Condition:
-    """Another option with a value that satisfies the test; `words` complete "set ..."."""
+    """A condition on another option; `remedy` follows "set" in the error if it does not hold."""
 
     name: str
-    words: str
-    test: Callable[[Any], bool]
+    remedy: str
+    holds: Callable[[Any], bool]
 
 
 def when(name: str, value: Any) -> Condition:
+    """Return the condition that the option `name` has this value."""
     return Condition(name, f"{name}={value!r}", lambda given: given == value)
 
 
 def when_given(name: str) -> Condition:
+    """Return the condition that the option `name` is not None."""
     return Condition(name, name, lambda given: given is not None)
 
 
 Conditions = tuple[Condition, ...]
-NEVER = object()
+NO_VALUE = object()
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """All there is to know of an option."""
+    """Name, default, values and meaning of an option, and when it has an effect."""
 
     name: str
     default: Any
     values: Values
     meaning: str
     can_be_none: bool
-    needs: tuple[Conditions, ...]  # it has no effect unless one condition of each holds
-    off: Any  # the value with which it asks for nothing
+    needs: tuple[Conditions, ...]  # the option has an effect only if one condition of each tuple holds
+    off: Any  # the value that switches the option off, which is never refused; NO_VALUE if there is none
 
     @property
     def shown_values(self) -> str:
+        """Description of the values, for help and documentation."""
         return f"{self.values}, or none" if self.can_be_none else str(self.values)
 
     def unmet(self, values: Mapping[str, Any]) -> Conditions:
-        """Conditions of which one would have to hold for it to have an effect; none if it has one."""
+        """Return conditions of which one must hold for the option to have an effect; empty if it has one."""
         for conditions in self.needs:
-            known = tuple(condition for condition in conditions if condition.name in values)
-            if not any(condition.test(values[condition.name]) for condition in known):
-                return known
+            applicable = tuple(condition for condition in conditions if condition.name in values)
+            if not any(condition.holds(values[condition.name]) for condition in applicable):
+                return applicable
         return ()
 
 
@@ -144,30 +151,32 @@ def option(
     *,
     can_be_none: bool | None = None,
     needs: Iterable[Condition | Conditions] = (),
-    off: Any = NEVER,
+    off: Any = NO_VALUE,
 ) -> Any:
-    """Declare a field of a dataclass of options; one whose default is None can be none."""
-    about = {
+    """Declare a field of an options dataclass; `can_be_none` defaults to whether the default is None."""
+    metadata = {
         "values": values,
         "meaning": meaning,
         "can_be_none": default is None if can_be_none is None else can_be_none,
         "needs": tuple(need if isinstance(need, tuple) else (need,) for need in needs),
         "off": off,
     }
-    return field(default=default, metadata=about)
+    return field(default=default, metadata=metadata)
 
 
 def with_default(owner: type, name: str, default: Any, **changes: Any) -> Any:
     """Declare a field like the owner's, with another default and these changes."""
-    (known,) = (known for known in fields(owner) if known.name == name)
-    return option(default, **{**known.metadata, **changes})
+    (declared,) = (declared for declared in fields(owner) if declared.name == name)
+    return option(default, **{**declared.metadata, **changes})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What every method takes."""
+    """Options of every method; each is checked when the object is built."""
 
-    seed: int = option(0, Number("[0, inf)", whole=True), "seed of the views, where there are views")
+    seed: int = option(
+        0, Number("[0, inf)", whole=True), "random seed of the views; no effect on methods without views"
+    )
 
     def __post_init__(self) -> None:
         for name, declared in declarations(type(self)).items():
@@ -177,54 +186,56 @@ class Options:
 
 
 def declarations(kind: type[Options]) -> dict[str, Declaration]:
-    """The options of that kind by name."""
-    assert all(known.default is not MISSING for known in fields(kind))
-    return {known.name: Declaration(known.name, known.default, **known.metadata) for known in fields(kind)}
+    """Return the declarations of an options dataclass by name."""
+    assert all(declared.default is not MISSING for declared in fields(kind))
+    return {one.name: Declaration(one.name, one.default, **one.metadata) for one in fields(kind)}
 
 
-def layered(kind: type[Options], below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge `above` over `below`, dropping what `above` makes ineffective in `below`."""
-    known = declarations(kind)
-    defaults = {name: declared.default for name, declared in known.items()}
-    kept, overridden = dict(below), set(above)
+def merge_options(kind: type[Options], base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `given` merged over `base`, without the options of `base` that `given` leaves without effect."""
+    declared = declarations(kind)
+    defaults = {name: declaration.default for name, declaration in declared.items()}
+    kept, overridden = dict(base), set(given)
     while True:
-        values = {**defaults, **kept, **above}
-        idle = [name for name in kept if any(need.name in overridden for need in known[name].unmet(values))]
-        if not idle:
-            return {**kept, **above}
-        for name in idle:  # what depends on it may be idle now
+        values = {**defaults, **kept, **given}
+        dropped = [
+            name for name in kept if any(need.name in overridden for need in declared[name].unmet(values))
+        ]
+        if not dropped:
+            return {**kept, **given}
+        for name in dropped:  # options that depend on it may have no effect now: the next round finds them
             del kept[name]
-        overridden.update(idle)
+        overridden.update(dropped)
 
 
 def build_options(kind: type[AnyOptions], given: Mapping[str, Any]) -> AnyOptions:
-    """The options from a mapping; refuses unknown names, and what would have no effect."""
-    known = declarations(kind)
-    check_names(given, known, "option")
+    """Build the options; raise ConfigError for unknown names and for options without effect."""
+    declared = declarations(kind)
+    check_names(given, declared, "option")
     options = kind(**given)
     for name in ineffective(kind, given):
-        unmet = known[name].unmet(vars(options))
+        unmet = declared[name].unmet(vars(options))
         found = " and ".join(f"{condition.name}={vars(options)[condition.name]!r}" for condition in unmet)
-        needed = " or ".join(condition.words for condition in unmet)
-        raise ConfigError(f"{name}: has no effect with {found}: set {needed}, or leave {name} out")
+        remedy = " or ".join(condition.remedy for condition in unmet)
+        raise ConfigError(f"{name}: has no effect with {found}: set {remedy}, or leave {name} out")
     return options
 
 
 def ineffective(kind: type[Options], given: Mapping[str, Any]) -> list[str]:
-    """Names of the given options that would have no effect with the others."""
-    known = declarations(kind)
-    values = {**{name: declared.default for name, declared in known.items()}, **given}
+    """Return the names of the given options that have no effect with the others."""
+    declared = declarations(kind)
+    values = {**{name: declaration.default for name, declaration in declared.items()}, **given}
     return [
         name
         for name, value in given.items()
-        if name in known and value != known[name].off and known[name].unmet(values)
+        if name in declared and value != declared[name].off and declared[name].unmet(values)
     ]
 
 
 def check_names(given: Iterable[str], known: Collection[str], what: str) -> None:
-    """Refuse unknown names; one of a former version is answered with what to write instead."""
+    """Raise ConfigError for an unknown name; for a removed option, say what to write instead."""
     for name in given:
         if name in REMOVED:
-            raise ConfigError(f"{name}: is no longer an option: {REMOVED[name]}")
+            raise ConfigError(f"{name}: no longer an option: {REMOVED[name]}")
         if name not in known:
             raise unknown_name(what, name, known)

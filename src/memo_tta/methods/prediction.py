@@ -1,4 +1,4 @@
-"""What a method answers for one point."""
+"""The prediction of a method for one point."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,20 +12,21 @@ from memo_tta.objectives import entropy, log_probabilities
 
 
 class Status(StrEnum):
-    """How an answer came about, for programs; `reason` says it in words."""
+    """How a prediction was made, for programs; `Prediction.reason` explains it in words."""
 
-    SOURCE = "source"  # the model as it is, which is what was asked for
-    ADAPTED = "adapted"
-    AVERAGED = "averaged"  # over the views, nothing adapted
-    GATED = "gated"  # the source's answer: a gate saw no need for more
-    NOT_FINITE = "not_finite"  # the source's answer: a loss, gradient or logit was not finite
-    NO_LAYER = "no_layer"  # the source's answer: there is no batch norm to mix
-    DEADLINE = "deadline"  # the source's answer: the time was up
+    SOURCE = "source"  # by the model as it is, because the method is `source`
+    ADAPTED = "adapted"  # by the adapted model
+    AVERAGED = "averaged"  # over the views, without adaptation
+    # The rest are source predictions:
+    GATED = "gated"  # a gate found adaptation unnecessary
+    NOT_FINITE = "not_finite"  # a loss, gradient or logit was not finite
+    NO_LAYER = "no_layer"  # the model has no batch-norm statistics to mix
+    DEADLINE = "deadline"  # there was no time to adapt
 
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """The answer, how it came about, and the model's answer before adaptation as `source`."""
+    """Logits of one point, how they were made, and the prediction before adaptation as `source`."""
 
     logits: Tensor  # (K,), on the CPU
     labels: Sequence[str] | None = None
@@ -36,21 +37,22 @@ class Prediction:
 
     @property
     def adapted(self) -> bool:
+        """Whether the adapted model made the prediction."""
         return self.status is Status.ADAPTED
 
     @property
     def source(self) -> "Prediction":
-        """The prediction before adaptation; of a source prediction, itself."""
+        """The prediction before adaptation; for a source prediction, itself."""
         return self.before or self
 
     @cached_property
     def probabilities(self) -> Tensor:
-        """(K,) float64; never NaN: a logit that is NaN counts as no evidence for its class."""
+        """Probabilities (K,) in float64, never NaN: a NaN logit counts as the lowest finite one."""
         return self._finite_logits.softmax(dim=0)
 
     @cached_property
     def index(self) -> int:
-        """The largest logit, also where probabilities can no longer tell two classes apart."""
+        """Index of the largest logit, even where its probability rounds to the same value as another."""
         return int(self._finite_logits.argmax())
 
     @cached_property
@@ -61,24 +63,25 @@ class Prediction:
 
     @property
     def label(self) -> str:
+        """Name of the predicted class, or its index if the classifier has no labels."""
         return self._name(self.index)
 
     @property
     def score(self) -> float:
-        """The probability of the predicted class."""
+        """Probability of the predicted class."""
         return float(self.probabilities[self.index])
 
     @cached_property
     def entropy(self) -> float:
-        """In nats, from 0 to log K."""
+        """Entropy of the probabilities in nats, from 0 to log K."""
         return float(entropy(log_probabilities(self.probabilities.log())))
 
     def top(self, k: int = 5) -> list[dict[str, str | float]]:
-        """The k most likely classes, descending, as {"label", "score"}."""
+        """Return the k most likely classes as {"label", "score"}, by descending score."""
         scores, indices = self.probabilities.topk(min(k, len(self.probabilities)))
         return [
-            {"label": self._name(index), "score": score}
-            for score, index in zip(scores.tolist(), indices.tolist(), strict=True)
+            {"label": self._name(int(index)), "score": float(score)}
+            for score, index in zip(scores.numpy(), indices.numpy(), strict=True)
         ]
 
     def _name(self, index: int) -> str:
@@ -91,9 +94,9 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A prediction, and what the model says of each view before and after adapting to all of them."""
+    """A prediction, the views it is based on, and the predictions for them before and after adaptation."""
 
     prediction: Prediction
-    views: Tensor  # as the module takes them, [B, ...]
+    views: Tensor  # normalised inputs of the module, [B, ...]; empty if no views were used
     before: list[Prediction]
     after: list[Prediction]

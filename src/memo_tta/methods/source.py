@@ -1,4 +1,4 @@
-"""The model as it is."""
+"""The source model, without adaptation."""
 
 from memo_tta.methods.method import Batch, Method, Outcome
 from memo_tta.methods.options import Options
@@ -6,7 +6,7 @@ from memo_tta.methods.prediction import Status
 
 
 class Source(Method[Options]):
-    """Predicts with the model as it is."""
+    """Predict with the model as it is."""
 
     options_type = Options
 

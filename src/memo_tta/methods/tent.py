@@ -1,4 +1,4 @@
-"""Tent (Wang et al., 2021): minimise the entropy of a batch of different points."""
+"""Tent (Wang et al., 2021): minimise the average entropy of a batch of different points."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from memo_tta.methods.bn import BatchNormOptions
 from memo_tta.methods.episode import episode
-from memo_tta.methods.gradient import NOT_FINITE, ViewGradient
+from memo_tta.methods.gradient import NOT_FINITE, ForwardPass
 from memo_tta.methods.memory import Carried, Forgetful
 from memo_tta.methods.method import Batch, Method, Outcome
 from memo_tta.methods.options import Flag, option, with_default
@@ -22,20 +22,21 @@ from memo_tta.objectives import conditional_entropy
 
 @dataclass(frozen=True, kw_only=True)
 class TentOptions(UpdateOptions):
-    """Tent's published settings; prior strength 0 normalises by the test batch alone."""
+    """Tent's published settings; with prior strength 0, statistics come from the test batch alone."""
 
     momentum: float = with_default(UpdateOptions, "momentum", 0.9)
     params: ParameterChoice = with_default(UpdateOptions, "params", "norm")
     prior_strength: float | None = with_default(UpdateOptions, "prior_strength", 0)
     batch_size: int = with_default(BatchNormOptions, "batch_size", 64)
-    online: bool = option(True, Flag(), "whether weights and moments live on from batch to batch")
+    online: bool = option(True, Flag(), "whether weights and moments are kept from batch to batch")
 
 
 class Tent(Method[TentOptions]):
-    """Online, weights and moments live on from batch to batch until `reset`; else each batch starts anew.
+    """Minimise the entropy of a batch; online, keep weights and moments until `reset`.
 
-    The adapted weights are kept here: the module has its own back after every call. Online, the
-    prediction is that of the forward pass that adapts; episodic, the adapted model predicts.
+    Adapted weights are stored in the method; the module is restored after every call. Online, the prediction
+    is that of the forward pass that adapts. Episodic, every batch starts from the source, and the adapted
+    model predicts.
     """
 
     options_type = TentOptions
@@ -60,7 +61,7 @@ class Tent(Method[TentOptions]):
 
     def run(self, batch: Batch) -> list[Outcome]:
         module, x = self.classifier.module, batch.x
-        refused = [Outcome(Status.NOT_FINITE, reason=NOT_FINITE)] * len(batch.points)
+        not_finite = [Outcome(Status.NOT_FINITE, reason=NOT_FINITE)] * len(batch.points)
         with (
             episode(module, self._parameters),
             mixed_statistics(module, self.options.prior_strength, len(batch.points)),
@@ -68,16 +69,16 @@ class Tent(Method[TentOptions]):
             rule = self._memory.recall()
             rows: list[Tensor] = []
             for _ in range(self.options.steps):
-                gradient = ViewGradient(self.classifier, x, micro_batch=None)
-                if not gradient.descend(conditional_entropy(gradient.logits), self._parameters, rule):
-                    return refused
-                rows = list(gradient.logits.detach())
+                forward = ForwardPass(self.classifier, x, micro_batch=None)
+                if not forward.descend(conditional_entropy(forward.logits), self._parameters, rule):
+                    return not_finite
+                rows = list(forward.logits.detach())
             if not self.online:
                 with torch.no_grad():
                     rows = list(self.classifier(x))
-            lasting = self._memory.take(rule)
+            state = self._memory.capture(rule)
         if self.online:
-            if lasting is None:
-                return refused
-            self._memory.keep(lasting)
+            if state is None:
+                return not_finite
+            self._memory.store(state)
         return [Outcome(Status.ADAPTED, row) for row in rows]

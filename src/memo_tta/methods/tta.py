@@ -1,4 +1,4 @@
-"""Test-time augmentation: predict the view-averaged distribution, adapt nothing."""
+"""Test-time augmentation: average the predictions over views, without adaptation."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,17 +17,18 @@ from memo_tta.objectives import entropy
 
 @dataclass(frozen=True, kw_only=True)
 class TTAOptions(AverageOptions, GateOptions, ViewOptions):
+    """Views, gates, and how views are combined."""
+
     predict: str = option(
         "marginal",
         OneOf("predict", ("marginal", "group")),
-        "what answers: all views together, or their surest group",
+        "what the prediction is made from: the average of all views, or their most confident group",
     )
-
     weighting: str = with_default(AverageOptions, "weighting", "uniform", needs=[when("predict", "marginal")])
 
 
 class TTA(ViewMethod[TTAOptions]):
-    """Averages probabilities (eq. 1), not logits; its logits are the logarithm of that average."""
+    """Average probabilities, not logits (eq. 1); the returned logits are the log of that average."""
 
     options_type = TTAOptions
     from_settings = frozenset({"n_views"})
@@ -35,11 +36,11 @@ class TTA(ViewMethod[TTAOptions]):
     def __init__(self, classifier: Classifier, **options: Any):
         super().__init__(classifier, **options)
         groups = self._augmenter.groups
-        self._marginal = build_average(self.options, groups)
-        self._average = self._marginal if self.options.predict == "marginal" else SurestGroup(groups)
+        self._average = build_average(self.options, groups)
+        self._combine = SurestGroup(groups) if self.options.predict == "group" else self._average
 
     def run_point(self, batch: Batch, views: Views) -> Outcome:
-        source = self.source_logits(batch)[0] if self.options.look_at_source else None
+        source = self.source_logits(batch)[0] if self.options.needs_source else None
         if reason := source_gate(self.options, source):
             return Outcome(Status.GATED, reason=reason)
         with episode(self.classifier.module):
@@ -47,7 +48,7 @@ class TTA(ViewMethod[TTAOptions]):
                 return Outcome(Status.GATED, reason=reason)
             drawn = views.draw()
             logits = self.view_logits(drawn)
-        marginal_entropy = float(entropy(self._marginal(logits)))
+        marginal_entropy = float(entropy(self._average(logits)))
         reason = "averaged over the views, nothing adapted"
         seen = SeenViews(drawn, logits, logits) if batch.explain else None
-        return Outcome(Status.AVERAGED, self._average(logits), reason, marginal_entropy, seen)
+        return Outcome(Status.AVERAGED, self._combine(logits), reason, marginal_entropy, seen)

@@ -1,4 +1,4 @@
-"""Test-time training (Sun et al., 2020): adapt on telling how far copies of the point were turned."""
+"""Test-time training (Sun et al., 2020): adapt on predicting the rotation of rotated views."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from memo_tta.errors import ConfigError
 from memo_tta.methods.episode import episode
-from memo_tta.methods.gradient import NOT_FINITE, ViewGradient
+from memo_tta.methods.gradient import NOT_FINITE, ForwardPass
 from memo_tta.methods.method import Batch, Outcome, SeenViews
 from memo_tta.methods.options import with_default
 from memo_tta.methods.parameters import choose_parameters
@@ -27,7 +27,7 @@ from memo_tta.views import Augmentation
 
 @dataclass(frozen=True, kw_only=True)
 class TTTOptions(UpdateOptions, ViewOptions):
-    """Cropped and mirrored copies; the main head is untouched, as the rotation loss does not reach it."""
+    """Settings of the published code: cropped and flipped views, one step, no batch-norm mixing."""
 
     lr: float = with_default(UpdateOptions, "lr", 0.001)
     prior_strength: float | None = with_default(UpdateOptions, "prior_strength", None)
@@ -36,7 +36,10 @@ class TTTOptions(UpdateOptions, ViewOptions):
 
 
 class TTT(ViewMethod[TTTOptions]):
-    """Needs a module with a second head, `rotation_logits(x)`, trained jointly with the first."""
+    """Minimise the rotation loss of a jointly trained second head, `module.rotation_logits(x)`.
+
+    The classification head is never adapted: the rotation loss does not depend on it.
+    """
 
     options_type = TTTOptions
     needs_gradients = True
@@ -47,7 +50,7 @@ class TTT(ViewMethod[TTTOptions]):
         if rotation_logits is None:
             raise ConfigError(
                 f"ttt: {classifier.name} has no rotation head (a method rotation_logits): "
-                "train one with `memo train --joint`, or use another method"
+                "train a model with `memo train --joint`, or use another method"
             )
         self._rotation_logits = rotation_logits
         self._parameters = choose_parameters(classifier.module, self.options.params)
@@ -58,23 +61,24 @@ class TTT(ViewMethod[TTTOptions]):
         with episode(module, self._parameters), mixed_statistics(module, options.prior_strength) as mixed:
             for _ in range(options.steps):
                 drawn = views.draw()
-                self.settle(mixed, batch.x)
+                self.fix_statistics(mixed, batch.x)
                 if batch.explain:
                     before = self.view_logits(drawn)
                     seen = SeenViews(drawn, before, before)
-                turns = torch.from_numpy(batch.rngs[0].integers(TURNS, size=len(drawn)))
-                gradient = ViewGradient(self._turned_logits, turn(drawn, turns), options.micro_batch)
-                loss = F.nll_loss(log_probabilities(gradient.logits), turns.to(gradient.logits.device))
-                if not gradient.descend(loss, self._parameters, rule):
+                turns = torch.as_tensor(batch.rngs[0].integers(TURNS, size=len(drawn)))
+                forward = ForwardPass(self._rotation_forward, turn(drawn, turns), options.micro_batch)
+                loss = F.nll_loss(log_probabilities(forward.logits), turns.to(forward.logits.device))
+                if not forward.descend(loss, self._parameters, rule):
                     return Outcome(Status.NOT_FINITE, reason=NOT_FINITE)
             mixed.release()
             with batch.work.stage("predict"), torch.no_grad():
                 logits = self.forward(batch.x)[0]
             if seen is not None:
-                self.settle(mixed, batch.x)
+                self.fix_statistics(mixed, batch.x)
                 seen = replace(seen, after=self.view_logits(seen.views))
         return Outcome(Status.ADAPTED, logits, seen=seen)
 
-    def _turned_logits(self, x: Tensor) -> Tensor:
+    def _rotation_forward(self, x: Tensor) -> Tensor:
+        """Return the rotation head's logits, computed in the precision of the options."""
         with in_precision(self.options.precision, self.classifier.device.type):
             return self._rotation_logits(self.classifier.to_module(x))

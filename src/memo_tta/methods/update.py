@@ -1,7 +1,7 @@
-"""Update rules G(θ, η, gradient) and their options, written out for tensors that are updated in place.
+"""Update rules G(θ, η, gradient) that change tensors in place, and their options.
 
-They follow torch.optim's SGD, Adam and AdamW. A rule object holds the moments of one run of steps;
-a new point gets a new one.
+They compute the same as torch.optim's SGD, Adam and AdamW. A rule object holds the moments of one series of
+steps; each point gets a new one.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
 
 
 class UpdateRule(ABC):
-    """One step per call of `step`; a gradient of None leaves its tensor alone."""
+    """An optimizer for a fixed list of tensors."""
 
     def __init__(self, lr: float, momentum: float = 0.0, weight_decay: float = 0.0):
         self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
@@ -28,24 +28,28 @@ class UpdateRule(ABC):
         self.moments: dict[int, tuple[Tensor, ...]] = {}
 
     def copy(self) -> "UpdateRule":
-        """A rule in the same state that can go on without touching this one."""
-        twin = type(self)(self.lr, self.momentum, self.weight_decay)
-        twin.steps = self.steps
-        twin.moments = {i: tuple(m.clone() for m in moments) for i, moments in self.moments.items()}
-        return twin
+        """Return an independent rule with the same state."""
+        duplicate = type(self)(self.lr, self.momentum, self.weight_decay)
+        duplicate.steps = self.steps
+        duplicate.moments = {i: tuple(m.clone() for m in moments) for i, moments in self.moments.items()}
+        return duplicate
 
     @torch.no_grad()
     def step(self, tensors: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
+        """Update the tensors in place by one step; a tensor whose gradient is None stays unchanged."""
         self.steps += 1
         for index, (tensor, gradient) in enumerate(zip(tensors, gradients, strict=True)):
             if gradient is not None:
                 self._update(index, tensor.data, gradient)
 
     @abstractmethod
-    def _update(self, index: int, tensor: Tensor, gradient: Tensor) -> None: ...
+    def _update(self, index: int, tensor: Tensor, gradient: Tensor) -> None:
+        """Update one tensor; `index` is its position, the key of its moments."""
 
 
 class SGD(UpdateRule):
+    """Stochastic gradient descent, with momentum and weight decay."""
+
     def _update(self, index: int, tensor: Tensor, gradient: Tensor) -> None:
         if self.weight_decay:
             gradient = gradient.add(tensor, alpha=self.weight_decay)
@@ -58,6 +62,8 @@ class SGD(UpdateRule):
 
 
 class Adam(UpdateRule):
+    """Adam, whose weight decay is added to the gradient."""
+
     def _update(self, index: int, tensor: Tensor, gradient: Tensor) -> None:
         if self.weight_decay:
             gradient = gradient.add(tensor, alpha=self.weight_decay)
@@ -74,6 +80,8 @@ class Adam(UpdateRule):
 
 
 class AdamW(Adam):
+    """Adam with decoupled weight decay."""
+
     def _update(self, index: int, tensor: Tensor, gradient: Tensor) -> None:
         tensor.mul_(1 - self.lr * self.weight_decay)
         self._descend(index, tensor, gradient)
@@ -84,14 +92,14 @@ UPDATE_RULES = Registry[type[UpdateRule]]("optimizer", {"sgd": SGD, "adam": Adam
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateOptions(Options):
-    """How weights are adapted: the update rule, how often, to which parameters, with which statistics."""
+    """How weights are adapted: update rule, number of steps, parameters and batch-norm statistics."""
 
-    optimizer: str = option("sgd", OneOf("optimizer", UPDATE_RULES), "the update rule")
-    lr: float = option(2.5e-4, Number("(0, inf)"), "learning rate of the update rule")
+    optimizer: str = option("sgd", OneOf("optimizer", UPDATE_RULES), "update rule of the gradient steps")
+    lr: float = option(2.5e-4, Number("(0, inf)"), "learning rate")
     momentum: float = option(
         0.0,
         Number("[0, 1)"),
-        "momentum of SGD, from the second step on",
+        "momentum of SGD; takes effect from the second step on",
         needs=[
             when("optimizer", "sgd"),
             (
@@ -102,11 +110,11 @@ class UpdateOptions(Options):
         ],
         off=0,
     )
-    weight_decay: float = option(0.0, Number("[0, inf)"), "weight decay of the update rule")
+    weight_decay: float = option(0.0, Number("[0, inf)"), "weight decay")
     steps: int = option(
         1,
-        Number("[1, inf)", whole=True, instead="the method tta averages views without a step"),
-        "gradient steps; each sees new views, where there are views",
+        Number("[1, inf)", whole=True, hint="the method tta averages views without a step"),
+        "number of gradient steps; methods that draw views draw new ones for every step",
     )
     params: ParameterChoice = option(
         "all",
@@ -114,11 +122,11 @@ class UpdateOptions(Options):
             "'all', 'norm', 'head', a regular expression or a predicate",
             lambda value: isinstance(value, str) or callable(value),
         ),
-        "which parameters are adapted; a regular expression is searched in their names, a predicate takes "
+        "parameters to adapt; a regular expression is searched in their names, a predicate takes "
         "(name, parameter)",
     )
     prior_strength: float | None = with_default(BatchNormOptions, "prior_strength", 16, can_be_none=True)
 
     def update_rule(self) -> UpdateRule:
-        """A new rule, without moments."""
+        """Return a new rule, without moments."""
         return UPDATE_RULES[self.optimizer](self.lr, self.momentum, self.weight_decay)

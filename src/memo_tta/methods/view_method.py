@@ -1,4 +1,4 @@
-"""Methods that look at views of one point."""
+"""Base class of the methods that use views of one point."""
 
 from abc import abstractmethod
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ AnyViewOptions = TypeVar("AnyViewOptions", bound=ViewOptions)
 
 
 class ViewMethod(Method[AnyViewOptions]):
-    """Draws views of one point at a time, or is given them."""
+    """A method that takes one point at a time, with views drawn by an augmentation or given by the caller."""
 
     def __init__(self, classifier: Classifier, **options: Any):
         super().__init__(classifier, **options)
@@ -28,7 +28,7 @@ class ViewMethod(Method[AnyViewOptions]):
 
     @abstractmethod
     def run_point(self, batch: Batch, views: Views) -> Outcome:
-        """The outcome for a batch of one point with these views."""
+        """Return the outcome for the single point of the batch, from these views."""
 
     def run(self, batch: Batch) -> list[Outcome]:
         (point,), (rng,) = batch.points, batch.rngs
@@ -36,10 +36,10 @@ class ViewMethod(Method[AnyViewOptions]):
         return [self.run_point(batch, drawn)]
 
     def predict_views(self, x: Tensor, views: Tensor) -> Prediction:
-        """Predict for x, one normalised input, from given normalised views [B, ...]."""
+        """Predict one normalised input, [...] or [1, ...], from given normalised views [B, ...]."""
         if x.ndim == views.ndim:
             if len(x) != 1:
-                raise InputError(f"predict_views: expected one point, got {len(x)}")
+                raise InputError(f"predict_views: expected one input, got {len(x)}")
             x = x[0]
         if len(views) == 0 or views.ndim != x.ndim + 1:
             raise InputError(
@@ -47,23 +47,28 @@ class ViewMethod(Method[AnyViewOptions]):
             )
         points = [self.classifier.tensor_point(x)]
         batch = Batch(points, self._rngs(points, [None]), SharedWork())
-        (answer,) = self._answers(batch, lambda: [self.run_point(batch, GivenViews(views.detach().clone()))])
-        return answer.prediction
+
+        def run() -> list[Outcome]:
+            # Cloned here, where inference mode is off: autograd refuses tensors that were made in it.
+            return [self.run_point(batch, GivenViews(views.detach().clone()))]
+
+        (explanation,) = self._explanations(batch, run)
+        return explanation.prediction
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits of the classifier, computed in the precision of the options."""
+        """Return the classifier's logits, computed in the precision of the options."""
         with in_precision(self.options.precision, self.classifier.device.type):
             return self.classifier(x)
 
     @torch.no_grad()
     def view_logits(self, views: Tensor) -> Tensor:
-        """Logits of the views, without a graph."""
+        """Return the logits of the views, computed without a graph."""
         return forward_in_chunks(self.forward, views, self.options.micro_batch)
 
-    def settle(self, statistics: MixedStatistics, x: Tensor) -> None:
-        """With micro-batches, fix mixed statistics to those of the point.
+    def fix_statistics(self, statistics: MixedStatistics, x: Tensor) -> None:
+        """With micro-batches, fix the mixed statistics to those of the point.
 
-        Batch norm couples the views of a batch: chunks are exact only with statistics that are fixed before.
+        Batch norm couples the views of a batch, so chunks are exact only with statistics fixed beforehand.
         """
         if self.options.micro_batch is not None:
             statistics.fix(lambda: self.forward(x))

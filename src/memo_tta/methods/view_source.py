@@ -1,4 +1,4 @@
-"""What views of a point a method sees: drawn by an augmentation, or given by the caller."""
+"""Which views a method uses: drawn by an augmentation, or given by the caller."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from copy import deepcopy
@@ -18,42 +18,42 @@ from memo_tta.views import AUGMENTATIONS, Augmentation
 
 @dataclass(frozen=True, kw_only=True)
 class ViewOptions(Options):
-    """How many views, made how, and how they go through the model."""
+    """How many views there are, how they are made, and how the model processes them."""
 
-    n_views: int = option(64, Number("[1, inf)", whole=True), "B, the number of views")
+    n_views: int = option(64, Number("[1, inf)", whole=True), "number of views, B in the paper")
     augment: str | Augmentation = option(
         "augmix",
         OneOf("augmentation", AUGMENTATIONS, or_callable=True),
-        "how views are made: AugMix, standard (crop and flip), restore (crops and flips of the image and of "
-        "a restored version of it), or a function (image, n, rng)",
+        "how views are made: AugMix, standard (random crop and flip), restore (crops and flips of the image "
+        "and of a restored version of it), or a function (image, n, rng)",
     )
     micro_batch: int | None = option(
         None,
         Number("[1, inf)", whole=True),
-        "how many views go through the model at a time, to save memory; statistics that are mixed are then "
-        "the point's, not the views'",
+        "maximum number of views per forward pass, to save memory; batch-norm mixing then uses the "
+        "statistics of the image instead of the views",
     )
     precision: str = option(
         "float32",
         OneOf("precision", PRECISIONS),
-        "bf16 computes products of matrices in bfloat16, for processors that have it",
+        "bf16 computes matrix products in bfloat16, for processors that support it",
     )
 
 
 class Views(Protocol):
-    """The views of one point, as the module takes them."""
+    """The views of one point, as normalised inputs of the module."""
 
     def first(self, n: int) -> Tensor:
-        """n views to look at first, at little cost; what `draw` gives does not depend on it."""
+        """Return n views for a gate, cheaply if possible; this does not change what `draw` returns."""
         ...
 
     def draw(self) -> Tensor:
-        """All views [B, ...], new ones at every call."""
+        """Return all views [B, ...]: new ones at every call if they are drawn."""
         ...
 
 
 class GivenViews:
-    """Views of the caller's, the same at every draw."""
+    """Views given by the caller; every draw returns the same."""
 
     def __init__(self, views: Tensor):
         self._views = views
@@ -66,44 +66,45 @@ class GivenViews:
 
 
 class Augmenter:
-    """An augmentation for one classifier, whose capabilities are the augmentation's own.
+    """An augmentation that returns normalised inputs of one classifier.
 
-    An augmentation may have `whole_image` (it takes the image as loaded), `normalised` (it makes views as the
-    module takes them, where it is), `preview` (it makes a few views at little cost) and `groups` (which of
-    its views belong together); `memo_tta.views.custom` says how they are called.
+    An augmentation may have `whole_image` (it takes the image as loaded), `normalised` (it makes normalised
+    views on the module's device), `preview` (it makes a few views cheaply) and `groups` (which of its views
+    belong together); `memo_tta.views.custom` documents them.
     """
 
     def __init__(self, classifier: Classifier, augment: str | Augmentation):
         self._classifier = classifier
-        self._augment: Any = augment if callable(augment) else _named(augment, classifier)
-        self.key: Hashable = id(augment) if callable(augment) else augment  # the same for the same views
+        self._augment: Any = augment if callable(augment) else _build_augmentation(augment, classifier)
+        self.key: Hashable = id(augment) if callable(augment) else augment  # identifies the augmentation
 
     def __call__(self, point: Point, n: int, rng: np.random.Generator) -> Tensor:
-        normalised, taken = getattr(self._augment, "normalised", None), self._classifier.preprocessing
-        if normalised is not None and taken is not None:
-            views = normalised(self._image(point), n, rng, taken.mean, taken.std, self._classifier.device)
-            return _counted(views, n)
-        return self._taken(self._augment(self._image(point), n, rng), n)
+        """Return n normalised views of the point."""
+        normalised, preprocessing = getattr(self._augment, "normalised", None), self._classifier.preprocessing
+        if normalised is not None and preprocessing is not None:
+            mean, std, device = preprocessing.mean, preprocessing.std, self._classifier.device
+            return _checked(normalised(self._image(point), n, rng, mean, std, device), n)
+        return self._normalise(self._augment(self._image(point), n, rng), n)
 
     def preview(self, point: Point, n: int, rng: np.random.Generator) -> Tensor | None:
-        """n views at little cost, if the augmentation knows any."""
+        """Return n views that are cheap to make, or None if the augmentation has no preview."""
         preview = getattr(self._augment, "preview", None)
-        return None if preview is None else self._taken(preview(self._image(point), n, rng), n)
+        return None if preview is None else self._normalise(preview(self._image(point), n, rng), n)
 
     def groups(self, n: int) -> Sequence[int] | None:
-        """How many of n views each group has; None where every view stands for itself."""
+        """Return how many of n views each group has; None if every view is its own group."""
         groups = getattr(self._augment, "groups", None)
         return None if groups is None else list(groups(n).values())
 
     def _image(self, point: Point) -> Any:
         return point.whole if getattr(self._augment, "whole_image", False) else point.fitted
 
-    def _taken(self, views: Any, n: int) -> Tensor:
-        return self._classifier.normalise(_counted(views, n).detach())
+    def _normalise(self, views: Any, n: int) -> Tensor:
+        return self._classifier.normalise(_checked(views, n).detach())
 
 
 class DrawnViews:
-    """Views of an augmentation; the first ones are shared with methods that draw alike."""
+    """Views drawn by an augmentation; the first draw is shared with methods that draw the same views."""
 
     def __init__(
         self,
@@ -114,49 +115,52 @@ class DrawnViews:
         work: SharedWork,
     ):
         self._augmenter, self._n, self._point, self._rng = augmenter, options.n_views, point, rng
-        self._ledger, self._key = work, ("views", options.seed, options.n_views, augmenter.key)
-        self._undrawn: Tensor | None = None  # the first views, where only `first` has shown some
-        self._is_first = True
+        self._work, self._key = work, ("views", options.seed, options.n_views, augmenter.key)
+        self._pending: Tensor | None = None  # views drawn by `first` that `draw` has not returned yet
+        self._is_first_draw = True
 
     def first(self, n: int) -> Tensor:
-        with self._ledger.stage("views"):
+        with self._work.stage("views"):
             preview = self._augmenter.preview(self._point, n, deepcopy(self._rng))
         if preview is not None:
             return preview
-        if self._undrawn is None:
-            self._undrawn = self.draw()
-        return self._undrawn[:n]
+        if self._pending is None:
+            self._pending = self.draw()
+        return self._pending[:n]
 
     def draw(self) -> Tensor:
-        if self._undrawn is not None:
-            views, self._undrawn = self._undrawn, None
+        if self._pending is not None:
+            views, self._pending = self._pending, None
             return views
-        if self._is_first:
-            self._is_first = False
-            views, state = self._ledger.once(self._key, self._make_first, "views")
-            self._rng.bit_generator.state = state  # what is drawn next does not depend on who drew before
+        if self._is_first_draw:
+            self._is_first_draw = False
+            views, state = self._work.once(self._key, self._make_with_state, "views")
+            # Later draws must not depend on whether this method or another one made the first views.
+            self._rng.bit_generator.state = state
             return views
-        with self._ledger.stage("views"):
+        with self._work.stage("views"):
             return self._make()
 
-    def _make_first(self) -> tuple[Tensor, Mapping[str, Any]]:
+    def _make_with_state(self) -> tuple[Tensor, Mapping[str, Any]]:
+        """Return new views and the state of the random generator after drawing them."""
         return self._make(), self._rng.bit_generator.state
 
     def _make(self) -> Tensor:
         return self._augmenter(self._point, self._n, self._rng)
 
 
-def _counted(views: Any, n: int) -> Tensor:
+def _checked(views: Any, n: int) -> Tensor:
+    """Return the views if they are a tensor of n, else raise InputError."""
     if not isinstance(views, Tensor) or views.ndim < 1 or len(views) != n:
         got = list(views.shape) if isinstance(views, Tensor) else type(views).__name__
         raise InputError(f"augment: expected a tensor of {n} views, got {got}")
     return views
 
 
-def _named(augment: str, classifier: Classifier) -> Augmentation:
+def _build_augmentation(name: str, classifier: Classifier) -> Augmentation:
     if classifier.size is None:
         raise ConfigError(
-            f"augment: {augment!r} is for images, and this classifier takes tensors: "
-            "pass your own, augment=make_views with make_views(x, n, rng)"
+            f"augment: {name!r} is for images, and this classifier takes tensors: "
+            "pass a function, augment=make_views with make_views(x, n, rng)"
         )
-    return AUGMENTATIONS[augment](classifier.size)
+    return AUGMENTATIONS[name](classifier.size)

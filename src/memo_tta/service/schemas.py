@@ -97,7 +97,7 @@ def _declared_field(name: str, default: Any, maximum: float, **others: Any) -> A
     declaration = declarations(MemoOptions)[name]
     assert isinstance(declaration.values, Number)
     low = int(declaration.values.low) if declaration.values.whole else declaration.values.low
-    minimum = {"ge" if declaration.values.low_counts else "gt": low}
+    minimum = {"ge" if declaration.values.includes_low else "gt": low}
     description = f"{declaration.meaning[0].upper()}{declaration.meaning[1:]}."
     return Field(default, le=maximum, description=description, **minimum, **others)
 
