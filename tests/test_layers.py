@@ -1,4 +1,4 @@
-"""Imports only point down, so that any part can be read without those above it."""
+"""Imports only point to lower layers, so that any part can be read without those above it."""
 
 import ast
 from pathlib import Path
@@ -27,10 +27,12 @@ FILES = [path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or pat
 
 
 def part_of(path: Path) -> str:
+    """Return the top-level module or package of a file."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 def imported_parts(source: str) -> set[str]:
+    """Return the parts of the package that the source imports, also within functions."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -42,20 +44,21 @@ def imported_parts(source: str) -> set[str]:
     return parts - {"__version__"}
 
 
-def rises(part: str, source: str) -> set[str]:
+def forbidden_imports(part: str, source: str) -> set[str]:
+    """Return the imported parts of the same layer or of a higher one."""
     return {other for other in imported_parts(source) if other != part and RANK[other] >= RANK[part]}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_down(path):
     assert part_of(path) in RANK, "a new part needs its layer"
-    assert not rises(part_of(path), path.read_text())
+    assert not forbidden_imports(part_of(path), path.read_text())
 
 
-def test_an_import_that_points_up_or_sideways_is_seen():
-    assert rises("models", "from memo_tta.methods.memo import Memo") == {"methods"}
-    assert rises("models", "def f():\n    from memo_tta import views") == {"views"}
-    assert not rises("methods", "from memo_tta.models.zoo import load")
+def test_an_import_that_points_up_or_sideways_is_found():
+    assert forbidden_imports("models", "from memo_tta.methods.memo import Memo") == {"methods"}
+    assert forbidden_imports("models", "def f():\n    from memo_tta import views") == {"views"}
+    assert not forbidden_imports("methods", "from memo_tta.models.zoo import load")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))

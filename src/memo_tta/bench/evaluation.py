@@ -23,7 +23,7 @@ from memo_tta.workers import Processes, available_cores, ordered_map
 ROUNDS, POINTS = 5, 8
 WORKER_POINTS = 160
 FEW, MANY = 1_000, 20_000
-SWEEP_BAR, WORKERS_BAR, THREADS_BAR, OVERHEAD_BAR, MEMORY_BAR = 1.25, 1 / 1.6, 1.0, 0.03, 16
+SHARED_BAR, WORKERS_BAR, THREADS_BAR, OVERHEAD_BAR, MEMORY_BAR = 1.25, 1 / 1.6, 1.0, 0.03, 16
 
 
 def run() -> Iterator[Measurement]:
@@ -32,12 +32,12 @@ def run() -> Iterator[Measurement]:
         torch.manual_seed(0)
         save_file(ResNet26().state_dict(), weights)
         job = partial(EvaluationJob, data=("sample",), model="resnet26", weights=str(weights))
-        yield _sweep(job)
+        yield _shared_work(job)
         yield from _workers(job)
         yield _overhead(job, Path(folder))
     few, many = (in_new_process("memo_tta.bench.evaluation", points) for points in (FEW, MANY))
     yield Measurement(
-        f"memory of the driver, {MANY:,} images more than {FEW:,}",
+        f"extra driver memory for {MANY:,} images over {FEW:,}",
         (many - few) / 2**10,
         MEMORY_BAR,
         "MiB",
@@ -45,7 +45,7 @@ def run() -> Iterator[Measurement]:
     )
 
 
-def _sweep(job: partial[EvaluationJob]) -> Measurement:
+def _shared_work(job: partial[EvaluationJob]) -> Measurement:
     """Compare three methods that share work with the slowest one alone."""
     contexts = {
         name: WorkerContext(job(methods=methods))
@@ -59,7 +59,7 @@ def _sweep(job: partial[EvaluationJob]) -> Measurement:
     )
     detail = f"ResNet-26, B = 32, {available_cores()} threads, {POINTS} images per round"
     return Measurement(
-        "source, tta and memo in one sweep / memo", ratio(seconds, "all", "memo"), SWEEP_BAR, "x", detail
+        "source, tta and memo in one run / memo alone", ratio(seconds, "all", "memo"), SHARED_BAR, "x", detail
     )
 
 

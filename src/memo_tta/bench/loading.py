@@ -21,7 +21,7 @@ BAR = 16  # MiB; one image is 0.14
 def run() -> Iterator[Measurement]:
     few, many = (in_new_process("memo_tta.bench.loading", count) for count in (FEW, MANY))
     yield Measurement(
-        f"memory to read {MANY:,} files more than for {FEW}",
+        f"extra memory to read {MANY:,} files instead of {FEW}",
         (many - few) / 2**10,
         BAR,
         "MiB",
