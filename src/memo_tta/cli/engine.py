@@ -51,7 +51,7 @@ def choose_engine(
 
         return Ray(count, address, num_cpus or 1, num_gpus or 0)
     if address or num_cpus or num_gpus:
-        raise click.UsageError("--address, --num-cpus and --num-gpus need --engine ray")
+        raise click.UsageError("--address, --num-cpus and --num-gpus work only with --engine ray")
     from memo_tta.workers import Processes
 
     return Processes(count)
