@@ -29,9 +29,9 @@ def small_imagenet_model() -> nn.Module:
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 120, 3), dtype=np.uint8)).save("photo.jpg")
-    given = {"module": small_imagenet_model(), "names": ["a", "b", "c"], "x": torch.randn(1, 3, 224, 224)}
+    namespace = {"module": small_imagenet_model(), "names": ["a", "b", "c"], "x": torch.randn(1, 3, 224, 224)}
     for block in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), flags=re.DOTALL):
-        exec(compile(block, page.name, "exec"), given)
+        exec(compile(block, page.name, "exec"), namespace)
 
 
 def test_the_guide_has_a_signal_and_a_text_example():
@@ -40,7 +40,7 @@ def test_the_guide_has_a_signal_and_a_text_example():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_between_pages_lead_somewhere(page):
+def test_links_between_pages_lead_to_files(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text("utf-8")):
         if "." in target and not target.startswith("http"):
             assert (page.parent / target).is_file(), target

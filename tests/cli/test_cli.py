@@ -1,3 +1,5 @@
+"""The command line: output, options, errors in one line, exit codes."""
+
 import json
 import subprocess
 import sys
@@ -36,13 +38,13 @@ def test_version_help_and_unknown_command(memo):
     assert memo("predict")[0] == 2
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "data"])
+@pytest.mark.parametrize("command", [*COMMANDS, "data get"])
 def test_every_command_explains_itself_with_an_example(memo, command):
-    code, out, _ = memo(command, "--help")
+    code, out, _ = memo(*command.split(), "--help")
     assert code == 0 and f"Example: memo {command}" in " ".join(out.split())
 
 
-def test_the_golden_labels_come_out_of_the_command(reference, memo, tmp_path):
+def test_the_command_gives_the_golden_labels(reference, memo, tmp_path):
     vectors = Vectors(reference / "golden").arrays("resnet26_gn_real")
     paths = [tmp_path / f"{index:02d}.png" for index in range(16)]
     for path, pixels in zip(paths, vectors["images"], strict=True):
@@ -97,16 +99,17 @@ def test_one_bad_image_does_not_stop_the_others(memo, weights, image, method):
 def test_seed_option_and_config_reach_the_method(memo, weights, image, tmp_path):
     base = ("predict", image, "--model", "resnet26", "--weights", weights, "--json")
 
-    def answer(*words):
-        row = json.loads(memo(*base, *words)[1])
-        return row["marginal_entropy"]
+    def marginal_entropy(*words):
+        return json.loads(memo(*base, *words)[1])["marginal_entropy"]
 
     config = tmp_path / "memo.toml"
     config.write_text("[memo]\nn_views = 3\nseed = 5\n[tta]\nn_views = 2\n")
-    assert answer("--config", config) == answer("--option", "n_views=3", "--seed", 5)
-    assert answer("--config", config, "--option", "n_views=4") == answer("--option", "n_views=4", "--seed", 5)
-    assert answer("--seed", 1) != answer("--seed", 2)
-    assert answer("--option", "micro_batch=none") == answer()
+    assert marginal_entropy("--config", config) == marginal_entropy("--option", "n_views=3", "--seed", 5)
+    assert marginal_entropy("--config", config, "--option", "n_views=4") == marginal_entropy(
+        "--option", "n_views=4", "--seed", 5
+    )
+    assert marginal_entropy("--seed", 1) != marginal_entropy("--seed", 2)
+    assert marginal_entropy("--option", "micro_batch=none") == marginal_entropy()
 
 
 @pytest.mark.parametrize(
@@ -196,6 +199,7 @@ def test_a_closed_pipe_is_no_error_message(weights, image):
     script = Path(sys.executable).with_name("memo")
     words = [script, "predict", *[image] * 3, "--model", "resnet26", "--weights", weights, "--json"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout and process.stderr
         process.stdout.close()
         assert b"Traceback" not in process.stderr.read()
 
@@ -209,7 +213,7 @@ def test_a_method_s_options_are_listed_with_their_meaning(memo, name):
         assert declared.name in words and set(declared.meaning.split()) <= set(words.split())
 
 
-def test_an_option_that_is_gone_says_what_to_write(memo, weights, image, tmp_path):
+def test_a_removed_option_names_its_replacement(memo, weights, image, tmp_path):
     model = ("predict", image, "--model", "resnet26", "--weights", weights)
     config = tmp_path / "memo.toml"
     config.write_text('[memo]\npreset = "best"\n')
@@ -221,13 +225,13 @@ def test_an_option_that_is_gone_says_what_to_write(memo, weights, image, tmp_pat
     assert code == 1 and "the method memo-fast" in err
 
 
-def test_an_option_for_all_goes_to_those_on_which_it_has_an_effect():
-    given = ("early_confidence=0.5", "n_views=3", "momentum=0.5")
-    chosen = all_method_options(["source", "memo", "restore", "tent"], list(METHODS), None, given)
+def test_an_option_without_a_method_is_set_where_it_has_an_effect():
+    options = ("early_confidence=0.5", "n_views=3", "momentum=0.5")
+    chosen = all_method_options(["source", "memo", "restore", "tent"], list(METHODS), None, options)
     assert chosen == {
         "memo": {"n_views": 3},
         "restore": {"early_confidence": 0.5, "n_views": 3},
         "tent": {"momentum": 0.5},
     }
     alone = all_method_options(["memo"], list(METHODS), None, ["early_confidence=0.5"])
-    assert alone == {"memo": {"early_confidence": 0.5}}  # which is refused, and says why
+    assert alone == {"memo": {"early_confidence": 0.5}}  # the method refuses it with a reason

@@ -19,7 +19,7 @@ def save_cifar101(folder, version, rows):
 
 
 def save_folder(root, names, side=40):
-    """An image at each name; what its pixels are."""
+    """Write a random image under each name; return the pixels as read back."""
     saved = {}
     for name in names:
         (root / name).parent.mkdir(parents=True, exist_ok=True)

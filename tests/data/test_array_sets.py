@@ -1,4 +1,4 @@
-"""Data sets that are arrays, in files of the published formats."""
+"""Data sets in array files of the published formats."""
 
 import io
 import zipfile
@@ -30,12 +30,14 @@ def test_cifar101_in_both_versions(data, name, version, rows):
 
 def test_cifar10c_has_its_levels_one_after_the_other(data, monkeypatch):
     rows = 6
-    monkeypatch.setitem(CATALOG, "cifar10-c", catalog.CatalogEntry("", "cifar10-c", part=cifar.open_cifar10c))
-    home = data / "cifar10-c"
-    home.mkdir()
+    monkeypatch.setitem(
+        CATALOG, "cifar10-c", catalog.CatalogEntry("", "cifar10-c", open_part=cifar.open_cifar10c)
+    )
+    folder = data / "cifar10-c"
+    folder.mkdir()
     fog, y = images(5 * rows), np.tile(RNG.integers(0, 10, rows), 5).astype(np.uint8)
-    np.save(home / "fog.npy", fog)
-    np.save(home / "labels.npy", y)
+    np.save(folder / "fog.npy", fog)
+    np.save(folder / "labels.npy", y)
     for level in range(1, 6):
         part = load_dataset(f"cifar10-c+fog:{level}")
         assert (part.corruption, part.severity, len(part)) == ("fog", level, rows)
@@ -52,7 +54,7 @@ def test_cifar10c_has_its_levels_one_after_the_other(data, monkeypatch):
         DataError, match=r"gaussian_noise\.npy: no such file: get it with `memo data get cifar10-c`"
     ):
         load_parts("cifar10-c")
-    with pytest.raises(ConfigError, match=r"has 5 parts: name one, like cifar10-c\+fog:5"):
+    with pytest.raises(ConfigError, match=r"expected one part, got 5: name one, like cifar10-c\+fog:5"):
         load_dataset("cifar10-c+fog")
 
 
@@ -92,10 +94,10 @@ def test_bad_arrays_say_what_was_expected_and_found(tmp_path):
         ),
         ({"x": x.transpose(0, 3, 1, 2), "y": y}, r"found uint8 of shape \(3, 3, 32, 32\)"),
         ({"x": x[:0], "y": y[:0]}, r"found uint8 of shape \(0, 32, 32, 3\)"),
-        ({"x": x, "y": y[:2]}, r"expected 3 labels, integers, found int64 of shape \(2,\)"),
-        ({"x": x, "y": y / 2}, "expected 3 labels, integers, found float64"),
+        ({"x": x, "y": y[:2]}, r"expected 3 integer labels, found int64 of shape \(2,\)"),
+        ({"x": x, "y": y / 2}, "expected 3 integer labels, found float64"),
         ({"x": x, "y": y - 1}, r"expected labels 0\.\.1, found -1\.\.1"),
-        ({"x": x, "y": np.array([None] * 3)}, "holds Python objects"),
+        ({"x": x, "y": np.array([None] * 3)}, "expected numbers, found Python objects"),
     ):
         with pytest.raises(DataError, match=message):
             load_dataset(with_array(tmp_path, **arrays))
@@ -122,5 +124,5 @@ def test_bad_published_files_say_what_was_expected_and_found(data):
     ):
         load_dataset("cifar10.1-v4")
     (data / "cifar10.1/cifar10.1_v6_data.npy").write_bytes(b"\x93NUMPY")
-    with pytest.raises(DataError, match=r"not a whole \.npy file"):
+    with pytest.raises(DataError, match=r"not a complete \.npy file"):
         load_dataset("cifar10.1")

@@ -1,4 +1,4 @@
-"""Names, paths, and corruption on the fly."""
+"""Data sets by name and by path, and corruption on the fly."""
 
 import numpy as np
 import pytest
@@ -20,17 +20,17 @@ def test_names_that_mean_nothing(tmp_path):
         load_dataset("cifar10c")
     with pytest.raises(DataError, match=r"cifar10-c: not found in .*: get it with `memo data get cifar10-c`"):
         load_dataset("cifar10-c+fog:1")
-    with pytest.raises(DataError, match=r"no such folder or \.npz file, and no name of a data set"):
+    with pytest.raises(DataError, match=r"no such folder or \.npz file, and not the name of a data set"):
         load_dataset(str(tmp_path / "nothing"))
     with pytest.raises(UnknownName, match=r"unknown corruption 'fogg': .*did you mean 'fog'"):
         load_dataset("sample+fogg:1")
     for level, message in (
         ("6", r"expected 1\.\.5, got 6"),
-        ("x", r"expected a level 1\.\.5 after the colon"),
+        ("x", r"expected a severity 1\.\.5 after the colon"),
     ):
         with pytest.raises(ConfigError, match=message):
             load_dataset(f"sample+fog:{level}")
-    with pytest.raises(ConfigError, match="names its corruption already"):
+    with pytest.raises(ConfigError, match=r"sample\+fog: already names a corruption: remove \+fog"):
         load_parts("sample+fog", severities=[1])
 
 

@@ -1,4 +1,4 @@
-"""CIFAR-10 from small archives of both formats, made here."""
+"""CIFAR-10 from small archives in both formats."""
 
 import io
 import json
@@ -33,7 +33,7 @@ def write_tar(path: Path, files: dict[str, bytes]) -> Path:
 
 
 def official(path: Path, **changes: bytes) -> Path:
-    """As the python version is: pickles with bytes keys, one row per image, channel by channel."""
+    """Write an archive like the official one: pickles with one row per image, channel by channel."""
     files = {"batches.meta": b"", "readme.html": b""}
     for name, (images, labels) in BATCHES.items():
         rows = images.transpose(0, 3, 1, 2).reshape(ROWS, -1)
@@ -43,7 +43,7 @@ def official(path: Path, **changes: bytes) -> Path:
 
 
 def npm(path: Path, **changes: bytes) -> Path:
-    """As the npm package is: a picture per batch, one image a row, labels as JSON."""
+    """Write an archive like the npm package: one PNG per batch, one image per row, labels as JSON."""
     files = {}
     for name, (images, _) in BATCHES.items():
         png = io.BytesIO()
@@ -97,13 +97,13 @@ def test_a_payload_in_a_batch_does_not_run(tmp_path):
 def test_a_truncated_archive_leaves_nothing_behind(tmp_path, make):
     path = make(tmp_path / "a.tgz")
     path.write_bytes(path.read_bytes()[:-2000])
-    with pytest.raises(DataError, match="damaged, or no archive of CIFAR-10"):
+    with pytest.raises(DataError, match="not an archive of CIFAR-10, or damaged"):
         unpack(path, tmp_path / "out" / "cifar10")
     assert not list(tmp_path.glob("out/*")) and not list(tmp_path.glob("out/.*"))
 
 
 def test_archives_that_are_something_else_say_so(tmp_path):
-    with pytest.raises(DataError, match="it has no data_batch_1"):
+    with pytest.raises(DataError, match="it contains no data_batch_1"):
         read_archive(write_tar(tmp_path / "other.tgz", {"notes.txt": b"hello"}))
     (tmp_path / "text.tgz").write_text("hello")
     with pytest.raises(DataError, match="damaged"):

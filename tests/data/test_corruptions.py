@@ -1,6 +1,9 @@
+"""The table of corruptions: names, constants, randomness, frost pictures, errors."""
+
 import subprocess
 import sys
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -12,21 +15,21 @@ from memo_tta.data.corruptions.severity import CIFAR, IMAGENET, constants
 from memo_tta.errors import ConfigError, DataError, InputError, MemoWarning, UnknownName
 from memo_tta.seeding import sample_rng
 
-LEVELS = {
+SEVERITIES_BY_SHAPE: dict[tuple[int, int], Sequence[int]] = {
     (32, 32): SEVERITIES,
     (45, 61): SEVERITIES,
     (224, 224): (1, 5),
     (131, 77): (1, 5),
 }
 PUBLISHED_SIZES = [(32, 32), (224, 224)]
-FIXED = {
+DETERMINISTIC = {
     *("defocus_blur", "zoom_blur", "gaussian_blur"),
     *("brightness", "contrast", "saturate", "pixelate", "jpeg_compression"),
 }
 
 
 def picture(height: int, width: int, seed: int = 0) -> np.ndarray:
-    """Smooth colours with edges and fine texture, dark and bright, as photographs have."""
+    """Return smooth colours with edges and fine texture, dark and bright, as in a photograph."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[:height, :width] / max(height, width)
     channels = [0.5 + 0.35 * np.sin(7 * x + phase) * np.cos(5 * y - phase) for phase in (0, 1, 2.5)]
@@ -37,7 +40,7 @@ def picture(height: int, width: int, seed: int = 0) -> np.ndarray:
 
 @pytest.fixture
 def photographs(tmp_path, monkeypatch):
-    """A folder with five pictures of frost, each of one grey: 0, 50, ... 200."""
+    """A folder with five frost pictures, each of one grey value: 0, 50, ... 200."""
     folder = tmp_path / "frost"
     folder.mkdir()
     for number, name in enumerate(frost.PHOTOGRAPHS):
@@ -49,11 +52,11 @@ def photographs(tmp_path, monkeypatch):
 @pytest.fixture
 def no_photographs(tmp_path, monkeypatch):
     monkeypatch.setenv("MEMO_DATA", str(tmp_path))
-    frost._warn_of_stand_in.cache_clear()
+    frost._warn_procedural.cache_clear()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MemoWarning)
         yield
-    frost._warn_of_stand_in.cache_clear()
+    frost._warn_procedural.cache_clear()
 
 
 @pytest.mark.parametrize(("family", "table"), [("cifar10c", CIFAR), ("imagenetc", IMAGENET)])
@@ -87,18 +90,18 @@ def test_images_up_to_64_pixels_take_the_constants_of_cifar():
     assert constants(np.zeros((40, 65, 3)), "contrast", 1) == (0.4,)
 
 
-@pytest.mark.parametrize("shape", LEVELS)
+@pytest.mark.parametrize("shape", SEVERITIES_BY_SHAPE)
 @pytest.mark.parametrize("name", CORRUPTIONS)
 def test_every_level_changes_a_copy_and_depends_on_the_rng_alone(name, shape, no_photographs):
     image = picture(*shape)
     before = image.copy()
-    for level in LEVELS[shape]:
-        spoilt = corrupt(image, name, level, sample_rng(level, name))
-        assert spoilt.dtype == np.uint8
-        assert spoilt.shape == image.shape
-        assert (spoilt != image).any()
+    for level in SEVERITIES_BY_SHAPE[shape]:
+        changed = corrupt(image, name, level, sample_rng(level, name))
+        assert changed.dtype == np.uint8
+        assert changed.shape == image.shape
+        assert (changed != image).any()
         np.random.seed(level)
-        np.testing.assert_array_equal(spoilt, corrupt(image, name, level, sample_rng(level, name)))
+        np.testing.assert_array_equal(changed, corrupt(image, name, level, sample_rng(level, name)))
     np.testing.assert_array_equal(image, before)
 
 
@@ -113,7 +116,7 @@ def test_the_smallest_images_work(name, shape, no_photographs):
 @pytest.mark.parametrize("name", CORRUPTIONS)
 def test_randomness_is_where_the_published_code_has_it(name, shape, no_photographs):
     one, other = (corrupt(picture(*shape), name, 5, sample_rng(seed, "")) for seed in (0, 1))
-    assert np.array_equal(one, other) == (name in FIXED)
+    assert np.array_equal(one, other) == (name in DETERMINISTIC)
 
 
 # The constants of elastic_transform trade a large affine map for a fine warp, so they do not grow.
@@ -122,10 +125,10 @@ def test_randomness_is_where_the_published_code_has_it(name, shape, no_photograp
 def test_level_5_changes_more_than_level_1(name, shape, no_photographs):
     change = {1: 0.0, 5: 0.0}
     for seed in range(3):
-        image = picture(*shape, seed)
+        image = picture(shape[0], shape[1], seed)
         for level in change:
-            spoilt = corrupt(image, name, level, sample_rng(seed, name))
-            change[level] += abs(spoilt - image.astype(float)).mean()
+            changed = corrupt(image, name, level, sample_rng(seed, name))
+            change[level] += abs(changed - image.astype(float)).mean()
     assert change[5] > change[1] > 0
 
 
@@ -134,9 +137,9 @@ def test_frost_lays_a_random_photograph_over_the_image(photographs):
     image = np.full((32, 32, 3), 100, np.uint8)
     seen = set()
     for seed in range(40):
-        spoilt = corrupt(image, "frost", 5, sample_rng(seed, "frost"))
-        assert (spoilt == spoilt[0, 0]).all()
-        seen.add(int(spoilt[0, 0, 0]))
+        changed = corrupt(image, "frost", 5, sample_rng(seed, "frost"))
+        assert (changed == changed[0, 0]).all()
+        seen.add(int(changed[0, 0, 0]))
     assert seen == {int(0.75 * 100 + 0.45 * grey) for grey in (0, 50, 100, 150, 200)}
 
 
@@ -147,17 +150,17 @@ def test_frost_is_a_window_of_the_picture_shrunk_for_small_images(shape, scale, 
     ramp = np.broadcast_to(np.arange(300) * 0.8, (260, 300)).astype(np.uint8)
     for name in frost.PHOTOGRAPHS:
         Image.fromarray(ramp).convert("RGB").save(photographs / name, quality=100)
-    spoilt = corrupt(np.zeros((*shape, 3), np.uint8), "frost", 5, sample_rng(0, ""))
+    changed = corrupt(np.zeros((*shape, 3), np.uint8), "frost", 5, sample_rng(0, ""))
     weight = 0.45 if max(shape) <= 64 else 0.75
     # A picture that is smaller than the image is enlarged, which flattens the ramp.
     scale *= max(1, shape[0] / int(260 * scale), shape[1] / int(300 * scale))
-    slope = (spoilt[0, -1, 0] - spoilt[0, 0, 0].astype(float)) / (shape[1] - 1)
+    slope = (changed[0, -1, 0] - changed[0, 0, 0].astype(float)) / (shape[1] - 1)
     assert slope == pytest.approx(0.8 * weight / scale, rel=0.1)
 
 
-def test_frost_without_photographs_warns_once_and_stands_in(tmp_path, monkeypatch):
+def test_frost_without_photographs_warns_once_and_draws_pictures(tmp_path, monkeypatch):
     monkeypatch.setenv("MEMO_DATA", str(tmp_path))
-    frost._warn_of_stand_in.cache_clear()
+    frost._warn_procedural.cache_clear()
     assert frost.frost_source() == "procedural"
     with pytest.warns(MemoWarning, match="memo data get frost") as caught:
         first, again = frost.frost_pictures(), frost.frost_pictures(small=True)

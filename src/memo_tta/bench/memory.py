@@ -1,4 +1,4 @@
-"""Memory and gradient of micro batches against the whole batch of views."""
+"""Micro-batches against all views at once: memory, and the difference of the gradients."""
 
 import json
 import sys
@@ -25,7 +25,7 @@ def run() -> Iterator[Measurement]:
         f"ResNet-50, B = {VIEWS}, {SIZE} pixels: {chunked / 2**20:.2f} GiB / {full / 2**20:.2f} GiB",
     )
     yield Measurement(
-        "their gradients, relative difference",
+        "gradients of both, relative difference",
         _gradient_difference(),
         GRADIENT_BAR,
         "",
@@ -39,7 +39,7 @@ def _classifier(size: int) -> mt.Classifier:
 
 
 def _extra_memory(micro_batch: int) -> int:
-    """KiB by which one prediction raises the peak of this process."""
+    """Return by how many KiB one prediction raises the peak memory of this process."""
     robust = mt.Memo(_classifier(SIZE), micro_batch=micro_batch)
     x, views = torch.randn(1, 3, SIZE, SIZE), torch.randn(VIEWS, 3, SIZE, SIZE)
     before = peak_kib()
@@ -48,15 +48,17 @@ def _extra_memory(micro_batch: int) -> int:
 
 
 def _gradient_difference() -> float:
+    """Return the L2 norm of the difference, relative to that of the gradient on all views."""
     classifier = _classifier(96)
     parameters = list(classifier.module.parameters())
     views = torch.randn(VIEWS, 3, 96, 96)
-    both = []
+    gradients: list[torch.Tensor] = []
     for micro_batch in (None, CHUNK):
         forward = ForwardPass(classifier, views, micro_batch)
         loss = mt.objectives.marginal_entropy(forward.logits)
-        both.append(torch.cat([g.flatten() for g in forward.gradient(loss, parameters) if g is not None]))
-    full, chunked = both
+        found = forward.gradient(loss, parameters)
+        gradients.append(torch.cat([g.flatten() for g in found if g is not None]))
+    full, chunked = gradients
     return float((chunked - full).norm() / full.norm())
 
 

@@ -1,9 +1,9 @@
-"""As the published code does it: AugMix views with Pillow, one after another, and the loop over points.
+"""MEMO as the published code runs it: AugMix with Pillow, one view at a time, and the loop over images.
 
-The tests take these views as the independent reference of every execution of a plan.
+The tests use these views as the independent reference for our own implementations of AugMix.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -15,15 +15,15 @@ from memo_tta.objectives import marginal_entropy
 from memo_tta.views import AugMix
 from memo_tta.views.augmix_plan import NO_OPERATION, OPERATIONS, AugMixPlan
 
-# The published code passes the integer 128, which Pillow reads as packed RGB: dark red.
+# The published code passes the integer 128, which Pillow interprets as packed RGB: dark red.
 FILL = (128, 0, 0)
 BILINEAR = Image.Resampling.BILINEAR
 HALF = (0.5, 0.5, 0.5)  # mean and std of CIFAR models
-UNCHANGED = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+NO_MEAN, NO_STD = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)  # leave pixels in 0..1
 
 
 def _affine(image: Image.Image, *matrix: float) -> Image.Image:
-    """Each output pixel (x, y) takes the input at (ax + by + c, dx + ey + f)."""
+    """Warp so that output pixel (x, y) shows input (ax + by + c, dx + ey + f), for the matrix a..f."""
     return image.transform(image.size, Image.Transform.AFFINE, matrix, resample=BILINEAR, fillcolor=FILL)
 
 
@@ -41,11 +41,13 @@ APPLY: dict[str, Callable[[Image.Image, float], Image.Image]] = {
 
 
 def padded_crop(image: Image.Image, box: Sequence[int], size: int) -> Image.Image:
+    """Pad by an eighth of the size and crop the box (top, left, height, width)."""
     top, left, height, width = box
     return ImageOps.expand(image, size // 8).crop((left, top, left + width, top + height))
 
 
 def resized_crop(image: Image.Image, box: Sequence[int], size: int) -> Image.Image:
+    """Crop the box (top, left, height, width) and resize it to size x size."""
     top, left, height, width = box
     return image.crop((left, top, left + width, top + height)).resize((size, size), BILINEAR)
 
@@ -58,10 +60,10 @@ def make_views(
     plan: AugMixPlan,
     size: int,
     crop: str,
-    mean: Sequence[float] = UNCHANGED[0],
-    std: Sequence[float] = UNCHANGED[1],
+    mean: Sequence[float] = NO_MEAN,
+    std: Sequence[float] = NO_STD,
 ) -> Tensor:
-    """The views that the plan says, normalised: float32 (n, 3, size, size)."""
+    """Return the views of a plan, normalised: float32 (n, 3, size, size)."""
     picture = Image.fromarray(image)
     crops = (
         mirrored(CROPS[crop](picture, box, size), flip)
@@ -70,7 +72,7 @@ def make_views(
     return mix(plan, crops, mean, std)
 
 
-def one_by_one(
+def make_views_one_by_one(
     augment: AugMix,
     image: np.ndarray,
     n: int,
@@ -79,7 +81,7 @@ def one_by_one(
     mean: Sequence[float],
     std: Sequence[float],
 ) -> Tensor:
-    """n views as the published code makes them: one is drawn, made and normalised before the next."""
+    """Return n views as the published code makes them: draw, apply and normalise one after the other."""
     plans = (augment.plan(image, 1, rng) for _ in range(n))
     return torch.cat([make_views(image, plan, augment.size, crop, mean, std) for plan in plans])
 
@@ -88,13 +90,17 @@ def mirrored(image: Image.Image, flip: bool) -> Image.Image:
     return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else image
 
 
-def mix(plan: AugMixPlan, crops, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    def to_input(image: Image.Image) -> Tensor:
-        centre, spread = (torch.tensor(values).view(3, 1, 1) for values in (mean, std))
-        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
-        return pixels.float().div(255).sub_(centre).div_(spread)
+def mix(
+    plan: AugMixPlan, crops: Iterable[Image.Image], mean: Sequence[float], std: Sequence[float]
+) -> Tensor:
+    """Apply the chains of operations to each crop, normalise, and mix them with their weights."""
 
-    views = []
+    def to_input(image: Image.Image) -> Tensor:
+        means, stds = (torch.tensor(values).view(3, 1, 1) for values in (mean, std))
+        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+        return pixels.float().div(255).sub_(means).div_(stds)
+
+    views: list[Tensor] = []
     for view, crop in enumerate(crops):
         original = to_input(crop)
         mixed = torch.zeros_like(original)
@@ -106,6 +112,7 @@ def mix(plan: AugMixPlan, crops, mean: Sequence[float], std: Sequence[float]) ->
 
 
 def apply_chain(image: Image.Image, operations: np.ndarray, parameters: np.ndarray) -> Image.Image:
+    """Apply operations, given by their indices, one after the other."""
     image = image.copy()
     for operation, parameter in zip(operations.tolist(), parameters.tolist(), strict=True):
         if operation != NO_OPERATION:
@@ -113,10 +120,10 @@ def apply_chain(image: Image.Image, operations: np.ndarray, parameters: np.ndarr
     return image
 
 
-class PaperLoop:
-    """One point after another, as the published script adapts to them: ResNet-26, plain SGD.
+class PublishedLoop:
+    """Adapts to one image after the other, as the published script does.
 
-    Weights are reloaded from a state dict, the optimizer is torch's, views come one by one.
+    Weights are reloaded from a state dict, the optimizer is torch's SGD, views are made one by one.
     """
 
     def __init__(self, module: nn.Module, size: int, views: int, lr: float):
@@ -124,13 +131,14 @@ class PaperLoop:
         self.augment = AugMix(size, "padded")
         self.weights = {name: value.clone() for name, value in module.state_dict().items()}
         self.optimizer = torch.optim.SGD(module.parameters(), lr=lr)
-        self.view_seconds = 0.0  # of the last prediction
+        self.view_seconds = 0.0  # for the last prediction
 
     def predict(self, image: np.ndarray, rng: np.random.Generator) -> int:
+        """Adapt to the image and return the predicted class index."""
         self.module.load_state_dict(self.weights)
         self.module.eval()
         began = perf_counter()
-        views = one_by_one(self.augment, image, self.views, rng, "padded", HALF, HALF)
+        views = make_views_one_by_one(self.augment, image, self.views, rng, "padded", HALF, HALF)
         self.view_seconds = perf_counter() - began
         self.optimizer.zero_grad()
         marginal_entropy(self.module(views)).backward()

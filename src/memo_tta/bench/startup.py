@@ -1,4 +1,4 @@
-"""How long `memo --help` takes to answer."""
+"""Time to run `memo --help`."""
 
 import subprocess
 import sys
@@ -24,5 +24,5 @@ def run() -> Iterator[Measurement]:
         median(seconds["help"]),
         BAR,
         "s",
-        f"of it {median(seconds['bare']):.3f} s are Python's own start",
+        f"including {median(seconds['bare']):.3f} s to start Python",
     )

@@ -1,4 +1,4 @@
-"""Libraries that are compared with, where they are installed."""
+"""Import torchvision if it is installed."""
 
 from functools import cache
 from importlib import import_module
@@ -8,8 +8,12 @@ import torch
 
 
 @cache
-def torchvision() -> ModuleType | None:
-    """Also beside a build of torch that its compiled operators do not fit: then these cannot be called."""
+def import_torchvision() -> ModuleType | None:
+    """Return torchvision, or None if it is not installed.
+
+    Next to a build of torch that its compiled operators do not fit, the import fails because they are not
+    registered. Declaring two of them makes it succeed; only calling them would fail.
+    """
     try:
         return import_module("torchvision")
     except ImportError:
@@ -18,8 +22,8 @@ def torchvision() -> ModuleType | None:
         library = torch.library.Library("torchvision", "DEF")
         library.define("nms(Tensor boxes, Tensor scores, float threshold) -> Tensor")
         library.define("qnms(Tensor boxes, Tensor scores, float threshold) -> Tensor")
-        _KEPT.append(library)
+        _LIBRARIES.append(library)
         return import_module("torchvision")
 
 
-_KEPT: list[torch.library.Library] = []  # definitions go when their library does
+_LIBRARIES: list[torch.library.Library] = []  # declarations last as long as their library

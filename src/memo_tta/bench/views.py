@@ -1,4 +1,4 @@
-"""AugMix views, from an image to normalised views: ours, the published way, and torchvision's."""
+"""Speed of AugMix, from an image to normalised views: ours, the published code, and torchvision."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from memo_tta.bench import torchvision_import
 from memo_tta.bench.measurement import Measurement, interleaved, ratio
-from memo_tta.bench.published_loop import one_by_one
+from memo_tta.bench.published_loop import make_views_one_by_one
 from memo_tta.data.sample_images import load_sample
 from memo_tta.views import AugMix
 
@@ -23,15 +23,17 @@ PHOTO = (500, 375)  # width and height
 
 
 @dataclass(frozen=True)
-class Case:
+class ViewsCase:
+    """An image size, the number of views and the bar."""
+
     size: int
     crop: str
     views: int
-    calls: int  # of ours in a round, so that what the others left in the caches counts once
+    calls: int  # of ours per round, so that the caches are cold only for the first
     bar: float
 
 
-CASES = (Case(224, "resized", 64, 1, 1 / 10), Case(32, "padded", 32, 20, 1 / 40))
+CASES = (ViewsCase(224, "resized", 64, 1, 1 / 10), ViewsCase(32, "padded", 32, 20, 1 / 40))
 
 
 def run() -> Iterator[Measurement]:
@@ -43,13 +45,13 @@ def run() -> Iterator[Measurement]:
         torch.set_num_threads(threads)
 
 
-def _compare(case: Case) -> Iterator[Measurement]:
+def _compare(case: ViewsCase) -> Iterator[Measurement]:
     image, augment = _picture(case), AugMix(case.size, case.crop)
     rng = np.random.default_rng(0)
 
     def published() -> Tensor:
         torch.set_num_threads(1)
-        return one_by_one(augment, image, case.views, rng, case.crop, MEAN, STD)
+        return make_views_one_by_one(augment, image, case.views, rng, case.crop, MEAN, STD)
 
     def ours() -> None:
         torch.set_num_threads(THREADS)
@@ -57,13 +59,13 @@ def _compare(case: Case) -> Iterator[Measurement]:
             augment.normalised(image, case.views, rng, MEAN, STD)
 
     actions: dict[str, Callable[[], object]] = {"published": published, "ours": ours}
-    if torchvision_import.torchvision() is not None:
+    if torchvision_import.import_torchvision() is not None:
         actions["torchvision"] = partial(_torchvision_views, image, case)
     seconds = interleaved(ROUNDS, **actions)
     seconds["ours"] = [time / case.calls for time in seconds["ours"]]
     milliseconds = {name: f"{1000 * median(times):.3g}" for name, times in seconds.items()}
     for name, (label, threads, bar) in {
-        "published": ("the published way", 1, case.bar),
+        "published": ("published code", 1, case.bar),
         "torchvision": ("v2.AugMix", THREADS, None),
     }.items():
         if name in actions:
@@ -75,8 +77,8 @@ def _compare(case: Case) -> Iterator[Measurement]:
             yield Measurement(f"AugMix views / {label}, {case.size} px", measured, bar, "x", detail)
 
 
-def _picture(case: Case) -> np.ndarray:
-    """A shipped image at the size of a photo, with a photo's fine grain; small ones as they are."""
+def _picture(case: ViewsCase) -> np.ndarray:
+    """Return a bundled image; for the large case enlarged to the size of a photo, with fine grain."""
     small = load_sample()[0].image
     if case.crop == "padded":
         return np.array(Image.fromarray(small).resize((case.size, case.size)))
@@ -85,7 +87,7 @@ def _picture(case: Case) -> np.ndarray:
     return (large + grain).clip(0, 255).astype(np.uint8)
 
 
-def _torchvision_views(image: np.ndarray, case: Case) -> Tensor:
+def _torchvision_views(image: np.ndarray, case: ViewsCase) -> Tensor:
     torch.set_num_threads(THREADS)
     transforms = import_module("torchvision.transforms.v2")
     crop = (

@@ -1,4 +1,4 @@
-"""The command `memo`. Nothing here imports torch: a command does, when it runs."""
+"""The command `memo`. No module here imports torch before a command runs, so that help is instant."""
 
 import os
 import sys
@@ -15,26 +15,26 @@ from memo_tta.errors import MemoError
 
 INTERRUPTED = 130
 
-# Command name → module that holds it as a function of that name, and what `memo --help` says.
+# Command name -> module with a function of that name, and the line in `memo --help`.
 COMMANDS = {
-    "demo": ("memo_tta.cli.demo", "See it work on the embedded images."),
-    "predict": ("memo_tta.cli.predict", "Predict images, adapting the model to each."),
-    "evaluate": ("memo_tta.cli.evaluate", "Compare methods on labelled data, point by point."),
-    "tune": ("memo_tta.cli.tune", "Find MEMO's options on validation corruptions."),
-    "report": ("memo_tta.cli.report", "Show a run: table, CSV, Parquet, one HTML page."),
-    "serve": ("memo_tta.cli.serve", "Serve predictions over HTTP, with a page that shows them."),
+    "demo": ("memo_tta.cli.demo", "Compare methods on bundled images: table, page and pictures."),
+    "predict": ("memo_tta.cli.predict", "Classify images, adapting the model to each."),
+    "evaluate": ("memo_tta.cli.evaluate", "Compare methods on labelled data, image by image."),
+    "tune": ("memo_tta.cli.tune", "Search MEMO's options on validation corruptions."),
+    "report": ("memo_tta.cli.report", "Show a run as a table, CSV, Parquet, Markdown or HTML page."),
+    "serve": ("memo_tta.cli.serve", "Serve predictions over HTTP, with a demo page."),
     "methods": ("memo_tta.cli.listing", "List the methods, or the options of one."),
-    "models": ("memo_tta.cli.listing", "List the models that have a name."),
-    "datasets": ("memo_tta.cli.listing", "List the data sets that have a name."),
+    "models": ("memo_tta.cli.listing", "List the named models, or the details of one."),
+    "datasets": ("memo_tta.cli.listing", "List the named data sets."),
     "data": ("memo_tta.cli.data", "Download, verify and unpack a data set."),
     "corrupt": ("memo_tta.cli.corrupt", "Write CIFAR-10-C or ImageNet-C style copies of clean data."),
     "train": ("memo_tta.cli.train", "Train ResNet-26 on CIFAR-10."),
-    "bench": ("memo_tta.cli.bench", "Measure speed and memory as ratios in one run."),
+    "bench": ("memo_tta.cli.bench", "Measure speed and memory on this machine."),
 }
 
 
 class LazyGroup(click.Group):
-    """Imports a command's module when the command is used, so that help is instant."""
+    """A group that imports the module of a command only when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -49,7 +49,10 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
 
 
-@click.group(cls=LazyGroup, epilog="Example: memo predict photo.jpg --model resnet26 --weights w.npz")
+@click.group(
+    cls=LazyGroup,
+    epilog="Example: memo predict photo.jpg --model resnet26. `memo COMMAND --help` explains a command.",
+)
 @click.version_option(__version__, prog_name="memo", message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def cli(debug: bool) -> None:
@@ -57,33 +60,33 @@ def cli(debug: bool) -> None:
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
-    """Run the command; every problem ends as one line on stderr and an exit code."""
-    words = list(sys.argv[1:] if args is None else args)
-    debug = "--debug" in words  # wherever it stands
+    """Run the command; report every error as one line on stderr and by the exit code."""
+    arguments = list(sys.argv[1:] if args is None else args)
+    debug = "--debug" in arguments  # accepted before and after the command
     warnings.showwarning = _show_warning
     try:
-        code = cli.main([word for word in words if word != "--debug"], "memo", standalone_mode=False)
+        code = cli.main([word for word in arguments if word != "--debug"], "memo", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        _complain("interrupted")
+        _print_error("interrupted")
         code = INTERRUPTED
-    except BrokenPipeError:  # `memo ... | head`: the reader has had enough
+    except BrokenPipeError:  # the reader of a pipe has closed it, as in `memo ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     except Exception as error:
         if debug:
             traceback.print_exc()
-        expected = isinstance(error, MemoError)
-        _complain(str(error) if expected else f"{type(error).__name__}: {error} (--debug shows where)")
+        is_expected = isinstance(error, MemoError)
+        _print_error(str(error) if is_expected else f"{type(error).__name__}: {error} (--debug shows where)")
         code = 1
     sys.exit(code or 0)
 
 
-def _complain(message: str) -> None:
+def _print_error(message: str) -> None:
     click.echo(f"memo: {' '.join(message.split())}", err=True)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    _complain(f"warning: {message}")
+    _print_error(f"warning: {message}")

@@ -1,4 +1,4 @@
-"""`memo bench`: the speed suite."""
+"""`memo bench`: run the speed suite."""
 
 from pathlib import Path
 
@@ -6,14 +6,18 @@ import click
 
 
 @click.command(epilog="Example: memo bench --only adaptation")
-@click.option("--only", multiple=True, metavar="NAME", help="Run this part alone (repeatable).")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row instead of a table.")
-@click.option("--page", type=click.Path(path_type=Path), help="Write a page with plots here.")
+@click.option("--only", multiple=True, metavar="PART", help="Run only this part (repeatable).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per measurement, not a table.")
+@click.option("--page", type=click.Path(path_type=Path), help="Write an HTML page with plots to this file.")
 @click.pass_context
 def bench(ctx: click.Context, only: tuple[str, ...], as_json: bool, page: Path | None) -> None:
-    """Measure speed and memory, as ratios within one run; the exit code is 1 if a bar is missed.
+    """Measure speed and memory on this machine, mostly as ratios between two sides that take turns.
 
-    The part `cluster`, what Ray costs, runs only when it is named: it takes minutes.
+    The parts are views, prediction, adaptation, memory, startup, corruptions, loading, evaluation and
+    cluster. The last one measures the overhead of Ray, takes minutes, and only runs with --only cluster. A
+    part whose optional packages are not installed is left out.
+
+    The exit code is 1 if a measurement is above its bar.
     """
     from memo_tta.bench.suite import run
 

@@ -1,4 +1,4 @@
-"""`memo corrupt`: CIFAR-10-C and ImageNet-C style copies of clean data."""
+"""`memo corrupt`: write CIFAR-10-C or ImageNet-C style copies of clean data."""
 
 from pathlib import Path
 from typing import Any
@@ -11,28 +11,29 @@ from memo_tta.cli.progress import progress
 
 @click.command(epilog="Example: memo corrupt cifar10 --out cifar10-c --corruptions fog,snow")
 @click.argument("data")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the copies.")
-@click.option("--corruptions", help="Comma-separated; all 19 unless given.")
-@click.option("--seed", default=0, show_default=True)
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder for the copies.")
+@click.option("--corruptions", help="Comma-separated names [default: all 19].")
+@click.option("--seed", default=0, show_default=True, help="Seed of the random numbers.")
 @engine_options
-@click.option("--skip-bad", is_flag=True, help="Leave out images that cannot be read, and say which.")
-def corrupt(data: str, out: Path, corruptions: str | None, seed: int, skip_bad: bool, **where: Any) -> None:
-    """Write corrupted copies of DATA, at five levels each.
+@click.option("--skip-bad", is_flag=True, help="Skip unreadable images, and list them at the end.")
+def corrupt(
+    data: str, out: Path, corruptions: str | None, seed: int, skip_bad: bool, **engine_choice: Any
+) -> None:
+    """Write corrupted copies of DATA, at five severity levels per corruption.
 
-    Arrays become one .npy file per corruption, as in CIFAR-10-C; folders of images become
-    CORRUPTION/LEVEL/CLASS/NAME.JPEG, as in ImageNet-C. The same seed gives the same files, whatever the
-    number of workers. Starting the same command again makes what is missing.
+    DATA is a name from `memo datasets`, a folder with one sub-folder per class, or an .npz file. An array
+    data set becomes one .npy file per corruption, as in CIFAR-10-C; a folder of images becomes
+    CORRUPTION/SEVERITY/CLASS/NAME.JPEG, as in ImageNet-C. The same seed gives the same files, with any
+    number of workers. Run the same command again to resume it.
     """
     from memo_tta.data.corruptions.generate import CorruptionJob, generate
-    from memo_tta.data.corruptions.severity import CIFAR
+    from memo_tta.data.corruptions.severity import CORRUPTIONS, check_corruptions
 
-    chosen = list(CIFAR) if corruptions is None else corruptions.split(",")
-    for name in chosen:
-        _ = CIFAR[name]  # an unknown one lists the choices
-    with choose_engine(**where) as engine, progress("images") as update:
-        job = CorruptionJob(data, out, chosen, seed, skip_bad)
-        skipped = generate(job, engine, update)
+    names = list(CORRUPTIONS) if corruptions is None else corruptions.split(",")
+    check_corruptions(names)
+    with choose_engine(**engine_choice) as engine, progress("images") as update:
+        skipped = generate(CorruptionJob(data, out, names, seed, skip_bad), engine, update)
     for reason in skipped:
         click.echo(f"skipped {reason}", err=True)
     count = f", {len(skipped)} images skipped" if skipped else ""
-    click.echo(f"{out}: {len(chosen)} corruptions at five levels{count}")
+    click.echo(f"{out}: {len(names)} corruptions at five severity levels{count}")

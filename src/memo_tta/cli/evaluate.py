@@ -1,4 +1,4 @@
-"""`memo evaluate`: which method helps on which data, point by point, resumable."""
+"""`memo evaluate`: compare methods on labelled data, image by image, resumable."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +10,8 @@ from memo_tta.cli.engine import choose_engine, engine_options
 from memo_tta.cli.method_options import all_method_options, model_options
 from memo_tta.cli.progress import progress
 
+SOME_FAILED = 3  # exit code: done, but some predictions failed and were left out
+
 
 @click.command(
     epilog="Example: memo evaluate cifar10 --model resnet26 --methods source,tta,memo "
@@ -17,14 +19,28 @@ from memo_tta.cli.progress import progress
 )
 @click.argument("data", nargs=-1, required=True)
 @model_options
-@click.option("--methods", default="source,tta,memo", show_default=True, help="Names from `memo methods`.")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the run.")
-@click.option("--limit", type=click.IntRange(1), help="So many points of each part, spread over the classes.")
-@click.option("--corruptions", help="Comma-separated; those of DATA, or made on the fly.")
-@click.option("--severities", help="Comma-separated levels, 1 to 5.")
+@click.option(
+    "--methods",
+    default="source,tta,memo",
+    show_default=True,
+    help="Comma-separated names from `memo methods`.",
+)
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder for the run.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    help="Images per data set, corruption and severity, spread over the classes [default: all].",
+)
+@click.option(
+    "--corruptions",
+    help="Comma-separated names [default: those of DATA]; clean DATA is corrupted on the fly.",
+)
+@click.option("--severities", help="Comma-separated severity levels, 1 to 5 [default: all five].")
 @engine_options
-@click.option("--skip-bad", is_flag=True, help="Leave out images that cannot be read, and say which.")
+@click.option("--skip-bad", is_flag=True, help="Skip unreadable images, and record them as skipped.")
+@click.pass_context
 def evaluate(
+    ctx: click.Context,
     data: Sequence[str],
     model: str,
     weights: Path | None,
@@ -37,12 +53,13 @@ def evaluate(
     corruptions: str | None,
     severities: str | None,
     skip_bad: bool,
-    **where: Any,
+    **engine_choice: Any,
 ) -> None:
-    """Run methods over DATA and keep what each said of every point in the folder --out.
+    """Run methods on DATA and record every prediction in the folder --out.
 
-    DATA is a name from `memo datasets`, a folder with a sub-folder per class, or an .npz file. Starting
-    the same command again goes on where it stopped; `memo report` shows the result.
+    DATA is a name from `memo datasets`, a folder with one sub-folder per class, or an .npz file. Run the
+    same command again to resume an interrupted run; `memo report` shows the results. The exit code is 3
+    if some predictions failed and were left out.
     """
     from memo_tta.evaluation.driver import evaluate as run
     from memo_tta.evaluation.job import EvaluationJob
@@ -56,30 +73,32 @@ def evaluate(
         methods=names,
         options=all_method_options(names, list(METHODS), config, options),
         corruptions=corruptions.split(",") if corruptions else None,
-        severities=levels(severities) if severities else None,
+        severities=parse_severities(severities) if severities else None,
         limit=limit,
         seed=seed or 0,
         skip_bad=skip_bad,
     )
-    with choose_engine(**where) as engine, progress("records") as update:
+    with choose_engine(**engine_choice) as engine, progress("records") as update:
 
-        def report(done: int, total: int, errors: dict[str, tuple[int, int]]) -> None:
-            shown = (f"{name} {wrong / answers:.1%}" for name, (wrong, answers) in errors.items() if answers)
+        def on_records(done: int, total: int, errors: dict[str, tuple[int, int]]) -> None:
+            shown = (f"{name} {wrong / count:.1%}" for name, (wrong, count) in errors.items() if count)
             update(done, total, " · ".join(shown))
 
-        missing = run(job, out, engine, report)
-    if missing:
-        one = missing[0]
-        part = " ".join(filter(None, (one.dataset, one.corruption, str(one.severity or ""))))
+        failed = run(job, out, engine, on_records)
+    if failed:
+        first = failed[0]
+        part = " ".join(filter(None, (first.dataset, first.corruption, str(first.severity or ""))))
         click.echo(
-            f"{out}: {len(missing)} records set aside, the first at {part} {one.sample} ({one.method}, "
-            f"{one.reason}); the same command tries again",
+            f"{out}: {len(failed)} predictions failed and were left out, the first for {part} {first.sample} "
+            f"({first.method}, {first.reason}); run the same command again to retry them",
             err=True,
         )
     click.echo(f"{out}: done; see it with `memo report {out}`")
+    ctx.exit(SOME_FAILED if failed else 0)
 
 
-def levels(text: str) -> list[int]:
-    if not all(level.isdecimal() for level in text.split(",")):
-        raise click.UsageError(f"--severities: expected levels like 3,5, got {text!r}")
-    return [int(level) for level in text.split(",")]
+def parse_severities(text: str) -> list[int]:
+    """Parse comma-separated severity levels."""
+    if not all(severity.isdecimal() for severity in text.split(",")):
+        raise click.UsageError(f"--severities: expected numbers like 3,5, got {text!r}")
+    return [int(severity) for severity in text.split(",")]

@@ -1,17 +1,17 @@
-"""`memo methods`, `memo models` and `memo datasets`: what there is."""
+"""`memo methods`, `memo models` and `memo datasets`: tables of what is available."""
 
 import click
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-PIPE_WIDTH = 160  # columns, where no terminal sets a limit
+PIPE_WIDTH = 160  # columns when the output is not a terminal
 
 
 @click.command(epilog="Example: memo methods memo")
 @click.argument("name", required=False)
 def methods(name: str | None) -> None:
-    """List the methods; with a NAME, that method's options, their defaults and what they mean."""
+    """List the methods, or the options of the method NAME with their defaults and meaning."""
     from memo_tta.methods import METHODS
 
     if name is not None:
@@ -20,10 +20,10 @@ def methods(name: str | None) -> None:
         table = Table("option", "default", "values", "meaning", box=None, pad_edge=False)
         table.columns[0].no_wrap = True
         for option in entry.declarations.values():
-            words = (option.name, str(option.default), option.shown_values, option.meaning)
-            table.add_row(*map(escape, words))
+            cells = (option.name, str(option.default), option.shown_values, option.meaning)
+            table.add_row(*map(escape, cells))
     else:
-        table = Table("method", "points", "state", "gradient", "what it does", box=None, pad_edge=False)
+        table = Table("method", "batch size", "state", "gradient", "what it does", box=None, pad_edge=False)
         table.columns[0].no_wrap = True
         for key, entry in METHODS.items():
             options = vars(entry.resolve({}, {}))
@@ -39,7 +39,7 @@ def methods(name: str | None) -> None:
 @click.command(epilog="Example: memo models resnet50")
 @click.argument("name", required=False)
 def models(name: str | None) -> None:
-    """List the models that have a name; with a NAME, its input, weights and the paper's settings for it."""
+    """List the named models, or the input size, weights and paper settings of the model NAME."""
     import torch
 
     from memo_tta.class_lists import class_list
@@ -55,7 +55,7 @@ def models(name: str | None) -> None:
         table.add_row("classes", f"{len(class_list(entry.classes)):,}, {entry.classes}")
         for key, value in [*entry.preprocessing.items(), *entry.settings.items()]:
             table.add_row(key, str(value))
-        table.add_row("weights", how_to_get(name) if error is None else _come_along(error))
+        table.add_row("weights", how_to_get(name) if error is None else _bundled(error))
         click.echo(f"{name}: {entry.about}")
         console.print(table)
         return
@@ -66,33 +66,35 @@ def models(name: str | None) -> None:
             count = sum(p.numel() for p in entry.build(len(class_list(entry.classes))).parameters())
         error = shipped_error(key)
         weights = "memo data get" if entry.package_weights else "--weights"
-        weights = weights if error is None else _come_along(error)
+        weights = weights if error is None else _bundled(error)
         table.add_row(key, entry.about, f"{count:,}", weights)
     console.print(table)
-    console.print("\nAlso a model: timm:NAME, torchvision:NAME, path/to/file.py:build")
+    console.print("\nOther models: timm:NAME, torchvision:NAME, path/to/file.py:build")
 
 
-def _come_along(error: float) -> str:
-    return f"come along, {error:.2f} % error"
+def _bundled(error: float) -> str:
+    return f"bundled, {error:.2f} % error"
 
 
 @click.command(epilog="Example: memo datasets")
 def datasets() -> None:
-    """List the data sets that have a name: whether they are here, where they go, how to get them."""
+    """List the named data sets: whether they are on disk, and how to get them."""
     from memo_tta.data.catalog import CATALOG
     from memo_tta.data.fetch.sources import is_present
     from memo_tta.files import data_folder
 
-    table = Table("data set", "what it is", "here", "get it with", box=None, pad_edge=False)
+    table = Table("data set", "what it is", "on disk", "get it with", box=None, pad_edge=False)
     for name, entry in CATALOG.items():
-        shipped = not entry.home
-        here = "yes" if shipped or is_present(entry.home) else "no"
-        table.add_row(name, entry.about, here, "comes along" if shipped else f"memo data get {entry.home}")
-    here = "yes" if is_present("frost") else "no"
-    table.add_row("frost", "photographs, for the corruption frost", here, "memo data get frost")
+        is_bundled = not entry.folder_name
+        on_disk = "yes" if is_bundled or is_present(entry.folder_name) else "no"
+        how_to_get = "bundled" if is_bundled else f"memo data get {entry.folder_name}"
+        table.add_row(name, entry.about, on_disk, how_to_get)
+    on_disk = "yes" if is_present("frost") else "no"
+    table.add_row("frost", "photographs for the frost corruption", on_disk, "memo data get frost")
     console = Console()
     console.print(table)
     console.print(
-        f"\nThey go to {data_folder()} ($MEMO_DATA), each to a folder of its name. Also a data set: a folder "
-        "with a sub-folder per class, or an .npz with x and y. NAME+fog:3 is NAME under fog of level 3."
+        f"\nThey are stored in {data_folder()} ($MEMO_DATA), each in a folder of its name. Other data sets: "
+        "a folder with one sub-folder per class, or an .npz file with arrays x and y. NAME+fog:3 is NAME "
+        "corrupted by fog of severity 3."
     )

@@ -1,27 +1,35 @@
-"""Method options from the command line and from a TOML file."""
+"""Options of methods, from the command line and from a TOML file."""
 
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
 from memo_tta.errors import ConfigError
 from memo_tta.registry import unknown_name
 
-SERVE = "serve"  # the table of `memo serve`, beside those of the methods
+SERVE = "serve"  # the table for `memo serve`, beside the tables of the methods
 
 
 def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of every command that names a model and a method's options."""
+    """Add the options that choose a model and set the options of methods."""
     for option in (
         click.option("--seed", type=int, help="Seed of the views [default: 0]."),
-        click.option("--config", type=click.Path(path_type=Path), help="TOML file, one table per method."),
         click.option(
-            "--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the method."
+            "--config",
+            type=click.Path(path_type=Path),
+            help="TOML file with one table of options per method.",
         ),
-        click.option("--weights", type=click.Path(path_type=Path), help=".safetensors, .pth or .npz file."),
+        click.option(
+            "--option",
+            "options",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Set an option of the method (repeatable).",
+        ),
+        click.option("--weights", type=click.Path(path_type=Path), help="A .safetensors, .pth or .npz file."),
         click.option("--model", required=True, help="A name from `memo models`."),
     ):
         command = option(command)
@@ -31,8 +39,8 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def method_options(
     method: str, methods: Sequence[str], config: Path | None, options: Sequence[str], seed: int | None
 ) -> dict[str, Any]:
-    """The config file's table for the method, then --option, then --seed; the last word wins."""
-    chosen = {} if config is None else _table(config, method, methods)
+    """Return the options of a method: --seed overrides --option, which overrides the config file."""
+    chosen = {} if config is None else _method_table(config, method, methods)
     chosen.update(_parse(option) for option in options)
     if seed is not None:
         chosen["seed"] = seed
@@ -42,37 +50,38 @@ def method_options(
 def all_method_options(
     names: Sequence[str], methods: Sequence[str], config: Path | None, options: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """The options of several methods.
+    """Return the options of several methods, by method.
 
-    METHOD.NAME=VALUE is for one of them, NAME=VALUE for all on which it has an effect.
+    METHOD.NAME=VALUE sets an option of one method, NAME=VALUE of all methods on which it has an effect.
     """
     from memo_tta.methods import METHODS
     from memo_tta.methods.options import check_names
 
-    chosen = {name: {} if config is None else _table(config, name, methods) for name in names}
-    known = {name: METHODS[name].declarations for name in names}
-    shared: dict[str, list[str]] = {}
+    chosen = {name: {} if config is None else _method_table(config, name, methods) for name in names}
+    declared = {name: METHODS[name].declarations for name in names}
+    shared: dict[str, list[str]] = {}  # option without a method -> the methods that declare it
     for option in options:
         key, value = _parse(option)
         method, dot, field = key.rpartition(".")
         if dot and method not in names:
             raise unknown_name("method in --option", method, names)
-        takers = [method] if dot else [name for name in names if key in known[name]]
-        if not takers:
-            check_names([key], sorted({name for options in known.values() for name in options}), "option")
-        for name in takers:
+        receivers = [method] if dot else [name for name in names if key in declared[name]]
+        if not receivers:
+            check_names([key], sorted({name for options in declared.values() for name in options}), "option")
+        for name in receivers:
             chosen[name][field] = value
         if not dot:
-            shared[key] = takers
-    for key, takers in shared.items():
-        idle = [name for name in takers if key in METHODS[name].ineffective(chosen[name])]
-        if idle != takers:
-            for name in idle:
+            shared[key] = receivers
+    for key, receivers in shared.items():
+        ineffective = [name for name in receivers if key in METHODS[name].ineffective(chosen[name])]
+        if ineffective != receivers:
+            for name in ineffective:
                 del chosen[name][key]
     return {name: table for name, table in chosen.items() if table}
 
 
 def _parse(option: str) -> tuple[str, Any]:
+    """Split NAME=VALUE, and read the value as TOML, or as a string if it is not TOML."""
     name, equals, text = option.partition("=")
     if not equals or not name:
         raise click.UsageError(f"--option: expected NAME=VALUE, got {option!r}")
@@ -85,25 +94,31 @@ def _parse(option: str) -> tuple[str, Any]:
 
 
 def serve_table(path: Path, names: Sequence[str]) -> dict[str, Any]:
-    """The config file's table [serve], whose keys are the command's options."""
-    table = _read(path).get(SERVE, {})
-    if not isinstance(table, dict):
-        raise ConfigError(f"{path}: expected a table [{SERVE}], got {table!r}")
+    """Return the table [serve] of the config file; raise if a key is not one of these names."""
+    table = _as_table(path, SERVE, _read(path).get(SERVE, {}))
     for name in table:
         if name not in names:
             raise unknown_name(f"option in [{SERVE}] of {path}", name, names)
     return table
 
 
-def _table(path: Path, method: str, methods: Sequence[str]) -> dict[str, Any]:
-    content = {name: table for name, table in _read(path).items() if name != SERVE}
-    for name, table in content.items():
+def _method_table(path: Path, method: str, methods: Sequence[str]) -> dict[str, Any]:
+    """Return the table of a method in the config file, or an empty one."""
+    tables: dict[str, dict[str, Any]] = {}
+    for name, value in _read(path).items():
+        if name == SERVE:
+            continue
         if name not in methods:
             raise unknown_name(f"method in {path}", name, methods)
-        if not isinstance(table, dict):
-            raise ConfigError(f"{path}: expected a table [{name}], got {table!r}")
-    # TOML has no word for nothing.
-    return {key: None if value == "none" else value for key, value in content.get(method, {}).items()}
+        tables[name] = _as_table(path, name, value)
+    # TOML has no null: the string "none" stands for None.
+    return {key: None if value == "none" else value for key, value in tables.get(method, {}).items()}
+
+
+def _as_table(path: Path, name: str, value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}: expected a table [{name}], got {value!r}")
+    return cast(dict[str, Any], value)
 
 
 def _read(path: Path) -> dict[str, Any]:

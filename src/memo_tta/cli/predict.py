@@ -1,4 +1,4 @@
-"""`memo predict`: images in, labels before and after adaptation out."""
+"""`memo predict`: classify images, and show the prediction before and after adaptation."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ImageResult:
-    """What came of one image: a prediction, or why there is none."""
+    """The prediction for one image, or the reason why there is none."""
 
     image: str
     prediction: "Prediction | None" = None
@@ -39,9 +39,9 @@ class ImageResult:
 @model_options
 @click.option("--method", default="memo", show_default=True, help="A name from `memo methods`.")
 @click.option(
-    "--top", default=3, show_default=True, type=click.IntRange(1), help="Classes listed with --json."
+    "--top", default=3, show_default=True, type=click.IntRange(1), help="Classes to list with --json."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per image and line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per image, one per line.")
 @click.pass_context
 def predict(
     ctx: click.Context,
@@ -55,9 +55,9 @@ def predict(
     top: int,
     as_json: bool,
 ) -> None:
-    """Predict IMAGES, adapting the model to each, and show the prediction before and after.
+    """Classify IMAGES, adapting the model to each, and show the prediction before and after.
 
-    An image that cannot be used is reported and does not stop the others; the exit code is then 1.
+    An image that cannot be read is reported and does not stop the others; the exit code is then 1.
     """
     from memo_tta.methods import METHODS
     from memo_tta.models.zoo import load
@@ -65,36 +65,36 @@ def predict(
     entry = METHODS[method]
     chosen = method_options(method, list(METHODS), config, options, seed)
     robust = entry(load(model, weights), **chosen)
-    answers = []
+    results: list[ImageResult] = []
     with progress("images") as update:
         update(0, len(images))
-        for answer in _answers(robust, images):
-            answers.append(answer)
-            update(len(answers), len(images))
-            if answer.error is not None:
-                click.echo(f"memo: {answer.error}", err=True)
+        for result in _predict_all(robust, images):
+            results.append(result)
+            update(len(results), len(images))
+            if result.error is not None:
+                click.echo(f"memo: {result.error}", err=True)
             if as_json:
-                click.echo(json.dumps(_as_dict(answer, top)))
-    failed = sum(answer.error is not None for answer in answers)
-    if failed < len(answers) and not as_json:
-        # A pipe or a file has no width of its own: leave long paths whole.
-        Console(width=None if sys.stdout.isatty() else 160).print(_table(answers))
+                click.echo(json.dumps(_as_dict(result, top)))
+    failed = sum(result.error is not None for result in results)
+    if failed < len(results) and not as_json:
+        # Rich assumes 80 columns for pipes and files, which would break long paths.
+        Console(width=None if sys.stdout.isatty() else 160).print(_table(results))
     if failed:
-        if len(answers) > 1:
-            click.echo(f"memo: {failed} of {len(answers)} images failed", err=True)
+        if len(results) > 1:
+            click.echo(f"memo: {failed} of {len(results)} images failed", err=True)
         ctx.exit(1)
 
 
-def _answers(robust: "Method[Any]", images: Sequence[str]) -> Iterator[ImageResult]:
-    """In order; as many images go in together as the method takes at once."""
+def _predict_all(robust: "Method[Any]", images: Sequence[str]) -> Iterator[ImageResult]:
+    """Yield the results in order, predicting as many images at once as the method takes."""
     for start in range(0, len(images), robust.points):
         names = images[start : start + robust.points]
-        read = [_read(robust, name) for name in names]
-        good = [point for point in read if not isinstance(point, InputError)]
+        points = [_read(robust, name) for name in names]
+        readable = [point for point in points if not isinstance(point, InputError)]
         began = perf_counter()
-        predictions = iter(robust.predict(good))
-        seconds = (perf_counter() - began) / max(len(good), 1)
-        for name, point in zip(names, read, strict=True):
+        predictions = iter(robust.predict(readable))
+        seconds = (perf_counter() - began) / max(len(readable), 1)
+        for name, point in zip(names, points, strict=True):
             if isinstance(point, InputError):
                 yield ImageResult(name, error=str(point))
             else:
@@ -108,12 +108,12 @@ def _read(robust: "Method[Any]", name: str) -> "Point | InputError":
         return error
 
 
-def _as_dict(answer: ImageResult, top: int) -> dict[str, Any]:
-    prediction = answer.prediction
+def _as_dict(result: ImageResult, top: int) -> dict[str, Any]:
+    prediction = result.prediction
     if prediction is None:
-        return {"image": answer.image, "error": answer.error}
+        return {"image": result.image, "error": result.error}
     return {
-        "image": answer.image,
+        "image": result.image,
         **_summary(prediction),
         "top": prediction.top(top),
         "source": {**_summary(prediction.source), "top": prediction.source.top(top)},
@@ -121,7 +121,7 @@ def _as_dict(answer: ImageResult, top: int) -> dict[str, Any]:
         "status": str(prediction.status),
         "reason": prediction.reason,
         "marginal_entropy": prediction.marginal_entropy,
-        "seconds": round(answer.seconds, 6),
+        "seconds": round(result.seconds, 6),
     }
 
 
@@ -134,26 +134,26 @@ def _summary(prediction: "Prediction") -> dict[str, Any]:
     }
 
 
-def _table(answers: list[ImageResult]) -> Table:
+def _table(results: list[ImageResult]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("image", overflow="fold")
     for heading in ("prediction", "confidence", "entropy", "time"):
         table.add_column(heading, no_wrap=True)
-    if any(answer.prediction and answer.prediction.reason for answer in answers):
+    if any(result.prediction and result.prediction.reason for result in results):
         table.add_column("note", overflow="fold", style="dim")
-    for answer in answers:
-        if (after := answer.prediction) is None:
+    for result in results:
+        if (after := result.prediction) is None:
             continue
         before = after.source
         label = escape(after.label)
         if after.index != before.index:
             label = f"{escape(before.label)} → [bold green]{label}[/]"
         table.add_row(
-            escape(answer.image),
+            escape(result.image),
             label,
             f"{before.score:6.1%} → {after.score:6.1%}",
             f"{before.entropy:.2f} → {after.entropy:.2f}",
-            f"{answer.seconds:.2f} s",
+            f"{result.seconds:.2f} s",
             *([after.reason] if after.reason else []),
         )
     return table

@@ -1,4 +1,4 @@
-"""`memo report`: a run as table, CSV, Parquet and one HTML page."""
+"""`memo report`: show a run as a table, CSV, Parquet, Markdown or HTML page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,17 +9,21 @@ from rich.console import Console
 
 @click.command(epilog="Example: memo report runs/weather --html weather.html --csv weather.csv")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--csv", type=click.Path(path_type=Path), help="Write a row per point and method here.")
-@click.option("--parquet", type=click.Path(path_type=Path), help="The same as a Parquet file.")
-@click.option("--html", type=click.Path(path_type=Path), help="Write one self-contained page here.")
-@click.option("--markdown", type=click.Path(path_type=Path), help="Write the tables as Markdown here.")
+@click.option(
+    "--csv", type=click.Path(path_type=Path), help="Write one row per image and method to this file."
+)
+@click.option("--parquet", type=click.Path(path_type=Path), help="Write the same rows as Parquet.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write a self-contained page to this file.")
+@click.option(
+    "--markdown", type=click.Path(path_type=Path), help="Write the tables as Markdown to this file."
+)
 def report(
     runs: Sequence[Path], csv: Path | None, parquet: Path | None, html: Path | None, markdown: Path | None
 ) -> None:
-    """Show what the methods did in the folders RUNS of `memo evaluate`.
+    """Show the results of the `memo evaluate` folders RUNS, one below the other.
 
-    Errors come with their 95 % interval, differences are point by point: helped, hurt, and McNemar's
-    exact p. Several runs stand one below the other.
+    Errors have 95 % confidence intervals. Methods are compared image by image: how many they corrected, how
+    many they made wrong, and the exact p-value of McNemar's test.
     """
     from memo_tta.report.export import write_csv, write_parquet
     from memo_tta.report.run import open_run
@@ -43,9 +47,9 @@ def report(
         _write(markdown, "\n".join(map(run_markdown, opened)))
 
 
-def _write(file: Path, text: str) -> None:
+def _write(path: Path, text: str) -> None:
     from memo_tta.files import atomic_file
 
-    with atomic_file(file) as part:
-        part.write_text(text, "utf-8")
-    click.echo(f"wrote {file}")
+    with atomic_file(path) as temporary:
+        temporary.write_text(text, "utf-8")
+    click.echo(f"wrote {path}")

@@ -1,4 +1,4 @@
-"""`memo serve`: the HTTP service and its page."""
+"""`memo serve`: serve predictions over HTTP, with a demo page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +12,8 @@ from memo_tta.errors import MissingExtra
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-def _config(ctx: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
-    """The file's [serve] table gives defaults; the command line and the environment come before it."""
+def _read_defaults(ctx: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
+    """Take defaults from the file's [serve] table; the environment and the command line override them."""
     if path is not None:
         names = [option.name for option in ctx.command.params if option.name not in ("config", "options")]
         ctx.default_map = serve_table(path, [name for name in names if name])
@@ -23,35 +23,57 @@ def _config(ctx: click.Context, _parameter: click.Parameter, path: Path | None) 
 @click.command(
     context_settings={"auto_envvar_prefix": "MEMO_SERVE"},
     epilog="Example: memo serve --model resnet50 --weights w.pth --config memo.toml --deadline-ms 20000. "
-    "Every option can also be set in a [serve] table of the config file (deadline_ms = 20000), or in the "
-    "environment (MEMO_SERVE_DEADLINE_MS=20000).",
+    "Every option can also be set in the table [serve] of the config file (deadline_ms = 20000) or by an "
+    "environment variable (MEMO_SERVE_DEADLINE_MS=20000).",
 )
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    callback=_config,
+    callback=_read_defaults,
     is_eager=True,
-    help="TOML file, one table per method, and one for [serve].",
+    help="TOML file with one table of options per method, and [serve] for this command.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0: any free one."
+    "--port",
+    default=8000,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0 chooses a free one.",
 )
 @click.option("--model", default="resnet26", show_default=True, help="A name from `memo models`.")
-@click.option("--weights", type=click.Path(path_type=Path), help=".safetensors, .pth or .npz file.")
-@click.option("--method", default="memo", show_default=True, help="For requests that name none.")
-@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the methods.")
+@click.option("--weights", type=click.Path(path_type=Path), help="A .safetensors, .pth or .npz file.")
+@click.option("--method", default="memo", show_default=True, help="Method for requests that name none.")
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set an option of the methods (repeatable).",
+)
 @click.option("--replicas", type=click.IntRange(1), help="Copies of the model [default: one per core].")
 @click.option("--queue", type=click.IntRange(0), help="Requests that may wait [default: 4 per replica].")
-@click.option("--deadline-ms", default=2000, show_default=True, type=click.IntRange(1), help="To an answer.")
-@click.option("--max-views", default=128, show_default=True, type=click.IntRange(1), help="Of a request.")
 @click.option(
-    "--max-body-mb", default=10, show_default=True, type=click.IntRange(1), help="MiB of a request."
+    "--deadline-ms", default=2000, show_default=True, type=click.IntRange(1), help="Time limit per request."
 )
 @click.option(
-    "--max-megapixels", default=25, show_default=True, type=click.IntRange(1, 99), help="Of an image."
+    "--max-views", default=128, show_default=True, type=click.IntRange(1), help="Largest number of views."
 )
-@click.option("--token", help="What clients must send as a bearer token; better set MEMO_SERVE_TOKEN.")
+@click.option(
+    "--max-body-mb",
+    default=10,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Largest request body, in MiB.",
+)
+@click.option(
+    "--max-megapixels",
+    default=25,
+    show_default=True,
+    type=click.IntRange(1, 99),
+    help="Largest image, in megapixels.",
+)
+@click.option("--token", help="Bearer token that clients must send; prefer to set MEMO_SERVE_TOKEN.")
 def serve(
     config: Path | None,
     host: str,
@@ -63,15 +85,16 @@ def serve(
     max_megapixels: int,
     **others: Any,
 ) -> None:
-    """Serve predictions over HTTP, and a page that shows them.
+    """Serve predictions over HTTP, with a demo page.
 
-    Each request has a copy of the model to itself while it adapts. GET / is the page, POST /v1/predict the
-    API, /openapi.json its description, /metrics is for Prometheus. SIGTERM finishes what was accepted.
+    Each request adapts its own copy of the model. GET / is the page, POST /v1/predict the API, /openapi.json
+    its description, and /metrics has metrics for Prometheus. On SIGTERM the server finishes the requests that
+    it has accepted, then exits.
     """
     try:
         from memo_tta.service.server import listen, run
     except ImportError as error:
-        raise MissingExtra(f"serve needs more packages ({error}): pip install 'memo-tta[serve]'") from None
+        raise MissingExtra(f"serve needs an extra ({error}): pip install 'memo-tta[serve]'") from None
     from memo_tta.methods import METHODS
     from memo_tta.service.model import ServedModel
     from memo_tta.service.settings import Settings
@@ -87,12 +110,13 @@ def serve(
     )
     served = ServedModel.load(settings)
     with listen(host, port) as listener:
-        where = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        url = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         click.echo(
-            f"memo: serving {served.name} with {method} on {where}, {settings.replicas} replicas", err=True
+            f"memo: serving {served.name} with {method} at {url}, {settings.replicas} replicas", err=True
         )
         if host not in LOOPBACK and settings.token is None:
             click.echo(
-                "memo: warning: anyone who reaches this machine can use it: set MEMO_SERVE_TOKEN", err=True
+                "memo: warning: anyone who can reach this machine can use the service: set MEMO_SERVE_TOKEN",
+                err=True,
             )
         run(served, listener)

@@ -1,4 +1,4 @@
-"""`memo train`: ResNet-26 on CIFAR-10, plain or with the rotation head."""
+"""`memo train`: train ResNet-26 on CIFAR-10, plain or with the rotation head."""
 
 import json
 from dataclasses import asdict
@@ -14,19 +14,24 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: memo train --out runs/plain")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the run.")
-@click.option("--joint", is_flag=True, help="Add the rotation head of test-time training.")
-@click.option("--epochs", default=30, show_default=True)
-@click.option("--batch-size", default=128, show_default=True)
-@click.option("--lr", default=0.1, show_default=True, help="Largest rate of the one-cycle schedule.")
-@click.option("--weight-decay", default=5e-4, show_default=True)
-@click.option("--init", type=click.Path(), help="Start from these weights of a plain ResNet-26.")
-@click.option("--seed", default=0, show_default=True)
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Folder for the weights and the training state.",
+)
+@click.option("--joint", is_flag=True, help="Also train the rotation head of test-time training (TTT).")
+@click.option("--epochs", default=30, show_default=True, help="Passes over the training images.")
+@click.option("--batch-size", default=128, show_default=True, help="Images per step.")
+@click.option("--lr", default=0.1, show_default=True, help="Peak learning rate of the one-cycle schedule.")
+@click.option("--weight-decay", default=5e-4, show_default=True, help="Weight decay of SGD.")
+@click.option("--init", type=click.Path(), help="Start from the weights of a plain ResNet-26 in this file.")
+@click.option("--seed", default=0, show_default=True, help="Seed of weights, order and augmentation.")
 def train(out: Path, epochs: int, **options: Any) -> None:
-    """Train the paper's ResNet-26 on CIFAR-10's training images, then measure it once on the test images.
+    """Train the paper's ResNet-26 on CIFAR-10, then measure its error once on the test images.
 
-    The run in --out is saved after every epoch. Starting the same command again goes on from there, and
-    ends with the same weights.
+    The training state is saved after every epoch: run the same command again to resume it. A resumed run
+    ends with exactly the same weights.
     """
     import numpy as np
 

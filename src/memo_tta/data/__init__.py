@@ -1,1 +1,1 @@
-"""Data sets: what they hold, where they lie, how to get them."""
+"""Data sets: reading, corrupting and downloading them."""

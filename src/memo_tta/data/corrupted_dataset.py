@@ -1,4 +1,4 @@
-"""Corruption on the fly: nobody must write 75 copies of a data set to disk."""
+"""A data set whose images are corrupted when they are read, so that no copies need to be stored."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,11 +12,11 @@ from memo_tta.errors import InputError
 from memo_tta.image import fit_square
 from memo_tta.seeding import SampleId, sample_rng
 
-RESIZE, CROP = 256, 224  # as ImageNet-C was made
+RESIZE, CROP = 256, 224  # pixels, as in ImageNet-C
 
 
 def corrupted(dataset: Dataset, corruption: str, severity: int, seed: int = 0) -> Dataset:
-    """The same points, corrupted when they are read; each depends on the seed and its id alone."""
+    """Return the data set with every image corrupted; the noise depends on seed and sample id alone."""
     ids = dataset.ids if dataset.ids is not None else range(len(dataset))
     images = CorruptedImages(dataset.images, ids, corruption, severity, seed)
     return replace(dataset, images=images, corruption=corruption, severity=severity, cropped=True)
@@ -24,6 +24,8 @@ def corrupted(dataset: Dataset, corruption: str, severity: int, seed: int = 0) -
 
 @dataclass(frozen=True)
 class CorruptedImages:
+    """Images that are corrupted on access."""
+
     images: Images
     ids: Sequence[SampleId]
     corruption: str
@@ -35,14 +37,14 @@ class CorruptedImages:
 
     def __getitem__(self, position: int) -> np.ndarray:
         rng = sample_rng(self.seed, f"{self.corruption} {self.severity} {self.ids[position]}")
-        image = as_published(self.images[position])
+        image = crop_like_imagenet_c(self.images[position])
         try:
             return corrupt(image, self.corruption, self.severity, rng)
         except InputError as error:
             raise InputError(f"{self.ids[position]}: {str(error).removeprefix('image: ')}") from None
 
 
-def as_published(image: np.ndarray) -> np.ndarray:
-    """Small images as they are, others resized and cropped to 224 x 224, as ImageNet-C's were."""
+def crop_like_imagenet_c(image: np.ndarray) -> np.ndarray:
+    """Resize and crop a large image to 224 x 224; return a small one unchanged."""
     image = np.asarray(image)
     return image if is_small(image) else fit_square(image, RESIZE, CROP)

@@ -1,4 +1,4 @@
-"""A data set as code sees it: points, read when they are asked for."""
+"""A labelled data set whose images are read on demand."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -8,17 +8,19 @@ import numpy as np
 
 from memo_tta.seeding import SampleId, sample_rng
 
-Metric = Literal["error", "mce"]  # mce: error relative to AlexNet's, averaged over corruptions
+Metric = Literal["error", "mce"]  # mce: mean corruption error, relative to AlexNet
 
 
 class Images(Protocol):
-    """Anything that gives uint8 (height, width, 3) arrays by position: an array, a mapped file, a folder."""
+    """A sequence of uint8 (height, width, 3) images: an array, a memory-mapped file, a folder."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, position: int, /) -> np.ndarray: ...
 
 
 class Sample(NamedTuple):
+    """One labelled image."""
+
     id: SampleId
     image: np.ndarray  # uint8 (height, width, 3)
     target: int  # index into the data set's labels
@@ -26,17 +28,17 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Dataset:
-    """Labelled images of one kind of shift; `for id, image, target in dataset` reads one after the other."""
+    """Labelled images under one shift; iteration yields (id, image, target) one at a time."""
 
     name: str
     images: Images
     targets: np.ndarray
     labels: Sequence[str]
-    ids: Sequence[SampleId] | None = None  # None: the positions
+    ids: Sequence[SampleId] | None = None  # None: positions are the ids
     corruption: str = ""
     severity: int = 0
-    classes: Sequence[int] | None = None  # those of the model's classes that `labels` are; None: all
-    cropped: bool = False  # the images are what a model sees: no resizing before the crop
+    classes: Sequence[int] | None = None  # model class index of each label; None: all classes, in order
+    cropped: bool = False  # images were resized and cropped already, as ImageNet-C's were
     metric: Metric = "error"
 
     def __len__(self) -> int:
@@ -49,10 +51,11 @@ class Dataset:
         return (self[position] for position in range(len(self)))
 
     def id(self, position: int) -> SampleId:
+        """Return the id that seeds the random numbers of this sample."""
         return position if self.ids is None else self.ids[position]
 
     def take(self, positions: Sequence[int] | np.ndarray) -> "Dataset":
-        """Some of the points, in this order, with their ids; nothing is read yet."""
+        """Return the samples at these positions, in this order, with their ids; reads no image."""
         positions = [int(position) for position in positions]
         ids = [self.id(position) for position in positions]
         return replace(
@@ -62,7 +65,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class SubsetImages:
-    """Images at some positions of others."""
+    """Selected positions of other images."""
 
     images: Images
     positions: Sequence[int]
@@ -75,10 +78,10 @@ class SubsetImages:
 
 
 def balanced(dataset: Dataset, count: int, seed: int = 0) -> Dataset:
-    """Return `count` points spread as evenly over the classes as possible; the seed decides which."""
+    """Return `count` samples, chosen at random, spread as evenly over the classes as possible."""
     order = sample_rng(seed, "balanced").permutation(len(dataset))
     targets = dataset.targets[order]
-    rank = np.empty(len(order), int)  # a point's rank within its class
+    rank = np.empty(len(order), int)  # of a sample within its class
     for target in np.unique(targets):
         rank[targets == target] = np.arange((targets == target).sum())
     chosen = order[np.argsort(rank, kind="stable")[:count]]

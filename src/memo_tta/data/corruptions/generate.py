@@ -1,4 +1,4 @@
-"""Corrupted copies on disk: CIFAR-10-C's layout for arrays, ImageNet-C's for folders."""
+"""Write corrupted copies of a data set: CIFAR-10-C's layout for arrays, ImageNet-C's for image files."""
 
 import json
 from collections import Counter
@@ -19,7 +19,7 @@ from memo_tta.data.corrupted_dataset import corrupted
 from memo_tta.data.corruptions.frost import frost_pictures, frost_source
 from memo_tta.data.corruptions.severity import CORRUPTIONS, SEVERITIES
 from memo_tta.data.dataset import Dataset
-from memo_tta.data.formats.cifar import FACTS, LEVELS
+from memo_tta.data.formats.cifar import METADATA_FILE, N_SEVERITIES
 from memo_tta.data.formats.folder import FileImages
 from memo_tta.errors import ConfigError, DataError, InputError
 from memo_tta.files import atomic_file, remove_partial_files
@@ -27,16 +27,15 @@ from memo_tta.seeding import SampleId
 from memo_tta.workers import Engine
 from memo_tta.workers.environment import environment
 
-BLOCK = 250  # images a worker takes at once
-FILE_BLOCK = 16
-QUALITY = 85  # ImageNet-C's
+ARRAY_BATCH, FILE_BATCH = 250, 16  # images per work item of a worker
+JPEG_QUALITY = 85  # as in ImageNet-C
 
-Report = Callable[[int, int], None]  # images so far, images in all
+OnImages = Callable[[int, int], None]  # images so far, images in total
 
 
 @dataclass(frozen=True)
 class CorruptionJob:
-    """Which copies of which data set go where."""
+    """Which data set to corrupt, how, and where to write the copies."""
 
     spec: str
     out: Path
@@ -47,45 +46,46 @@ class CorruptionJob:
 
 @dataclass(frozen=True)
 class CorruptionBatch:
-    """Some neighbouring points of the job's data set, at one corruption and level."""
+    """Consecutive images of the job's data set, at one corruption and severity."""
 
     job: CorruptionJob
     corruption: str
     severity: int
     positions: range
 
-    def part(self) -> Dataset:
-        return corrupted(_dataset(self.job.spec), self.corruption, self.severity, self.job.seed)
+    def dataset(self) -> Dataset:
+        """Return the whole corrupted data set."""
+        return corrupted(_load(self.job.spec), self.corruption, self.severity, self.job.seed)
 
 
 @cache
-def _dataset(spec: str) -> Dataset:
+def _load(spec: str) -> Dataset:
     return load_dataset(spec)
 
 
-def generate(job: CorruptionJob, engine: Engine[Any, Any], report: Report) -> list[str]:
-    """Write what is missing of the copies; the images that could not be read, with the reason."""
+def generate(job: CorruptionJob, engine: Engine[Any, Any], on_images: OnImages) -> list[str]:
+    """Write the copies that are missing; return the reason for each image that was skipped."""
     spec, paths = locate(job.spec)
     job = replace(job, spec=spec, out=job.out.absolute())
     dataset = load_dataset(job.spec)
     if dataset.corruption:
-        raise ConfigError(f"{job.spec}: is corrupted already: name the clean data set")
+        raise ConfigError(f"{job.spec}: is already corrupted: name the clean data set")
     if "frost" in job.corruptions:
-        frost_pictures()  # warns here, once, if they are not the published ones
+        frost_pictures()  # warn once, here, if the published photographs are not installed
     remove_partial_files(job.out)
-    _write_facts(job, dataset)
+    _write_metadata(job, dataset)
     facts = {"frost": frost_source}
     if isinstance(dataset.images, FileImages):
-        engine.check_nodes(partial(environment, [*paths, job.out], facts))  # there the workers write
-        return _write_folders(job, dataset, engine, report)
+        engine.check_nodes(partial(environment, [*paths, job.out], facts))  # the workers write to job.out
+        return _write_folders(job, dataset, engine, on_images)
     engine.check_nodes(partial(environment, paths, facts))
-    _write_arrays(job, dataset, engine, report)
+    _write_arrays(job, dataset, engine, on_images)
     return []
 
 
-def _write_facts(job: CorruptionJob, dataset: Dataset) -> None:
-    """What decides the files; a folder that was made with anything else is refused."""
-    facts = {
+def _write_metadata(job: CorruptionJob, dataset: Dataset) -> None:
+    """Store the settings that determine the copies; raise if the folder was made with others."""
+    metadata = {
         "dataset": f"{dataset.name}-c",
         "points": len(dataset),
         "seed": job.seed,
@@ -93,86 +93,92 @@ def _write_facts(job: CorruptionJob, dataset: Dataset) -> None:
         "made_by": f"memo-tta {__version__}",
         "labels": list(dataset.labels),
     }
-    path = job.out / FACTS
+    path = job.out / METADATA_FILE
     if path.exists():
         found = json.loads(path.read_text("utf-8"))
-        differ = [f"{key} was {found.get(key)!r}" for key in facts if found.get(key) != facts[key]]
+        differ = [f"{key} was {found.get(key)!r}" for key in metadata if found.get(key) != metadata[key]]
         if differ:
-            raise ConfigError(f"{job.out}: was made otherwise ({'; '.join(differ)}): use another --out")
+            raise ConfigError(
+                f"{job.out}: was made with other settings ({'; '.join(differ)}): use another --out"
+            )
         return
-    with atomic_file(path) as part:
-        part.write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
+    with atomic_file(path) as temporary:
+        temporary.write_text(json.dumps(metadata, indent=1) + "\n", "utf-8")
 
 
-def _blocks(job: CorruptionJob, corruptions: Sequence[str], points: int, size: int) -> list[CorruptionBatch]:
+def _batches(job: CorruptionJob, corruptions: Sequence[str], count: int, size: int) -> list[CorruptionBatch]:
     return [
-        CorruptionBatch(job, corruption, severity, range(start, min(start + size, points)))
+        CorruptionBatch(job, corruption, severity, range(start, min(start + size, count)))
         for corruption in corruptions
         for severity in SEVERITIES
-        for start in range(0, points, size)
+        for start in range(0, count, size)
     ]
 
 
-def _write_arrays(job: CorruptionJob, dataset: Dataset, engine: Engine[Any, Any], report: Report) -> None:
-    """One .npy file per corruption, five levels one after the other, and labels.npy."""
-    with atomic_file(job.out / "labels.npy") as part, part.open("wb") as file:
-        np.save(file, np.tile(dataset.targets, LEVELS))
-    shape = (LEVELS * len(dataset), *dataset[0].image.shape)
+def _write_arrays(
+    job: CorruptionJob, dataset: Dataset, engine: Engine[Any, Any], on_images: OnImages
+) -> None:
+    """Write labels.npy, and one .npy file per corruption with its five severities in a row."""
+    with atomic_file(job.out / "labels.npy") as temporary, temporary.open("wb") as file:
+        np.save(file, np.tile(dataset.targets, N_SEVERITIES))
+    shape = (N_SEVERITIES * len(dataset), *dataset[0].image.shape)
     missing = [name for name in job.corruptions if not (job.out / f"{name}.npy").exists()]
-    blocks = _blocks(job, missing, len(dataset), BLOCK)
+    batches = _batches(job, missing, len(dataset), ARRAY_BATCH)
     done, total = 0, len(missing) * shape[0]
-    with closing(engine.ordered_results(corrupt_block, blocks)) as results:
+    with closing(engine.ordered_results(corrupt_batch, batches)) as results:
         for name in missing:
-            with atomic_file(job.out / f"{name}.npy") as part, part.open("wb") as file:
+            with atomic_file(job.out / f"{name}.npy") as temporary, temporary.open("wb") as file:
                 header = {"descr": "|u1", "fortran_order": False, "shape": shape}
                 np.lib.format.write_array_header_1_0(file, header)
-                for images in islice(results, len(blocks) // len(missing)):
+                for images in islice(results, len(batches) // len(missing)):
                     file.write(images.tobytes())
                     done += len(images)
-                    report(done, total)
+                    on_images(done, total)
 
 
-def corrupt_block(block: CorruptionBatch) -> np.ndarray:
-    part = block.part()
-    return np.stack([part[position].image for position in block.positions])
+def corrupt_batch(batch: CorruptionBatch) -> np.ndarray:
+    """Return the corrupted images, uint8 (n, height, width, 3)."""
+    dataset = batch.dataset()
+    return np.stack([dataset[position].image for position in batch.positions])
 
 
 def _write_folders(
-    job: CorruptionJob, dataset: Dataset, engine: Engine[Any, Any], report: Report
+    job: CorruptionJob, dataset: Dataset, engine: Engine[Any, Any], on_images: OnImages
 ) -> list[str]:
-    """CORRUPTION/LEVEL/CLASS/NAME.JPEG for every image."""
+    """Write CORRUPTION/SEVERITY/CLASS/NAME.JPEG for every image; return the reasons for skipped ones."""
     names = Counter(_jpeg_name(dataset.id(position)) for position in range(len(dataset)))
     name, times = names.most_common(1)[0]
     if times > 1:
         raise DataError(f"{job.spec}: {times} images would become {name}: rename all but one")
-    blocks = _blocks(job, job.corruptions, len(dataset), FILE_BLOCK)
-    done, total, skipped = 0, len(dataset) * LEVELS * len(job.corruptions), dict[str, None]()
-    with closing(engine.ordered_results(write_block, blocks)) as results:
-        for block, bad in zip(blocks, results, strict=True):
-            done += len(block.positions)
-            skipped.update(dict.fromkeys(bad))
-            report(done, total)
+    batches = _batches(job, job.corruptions, len(dataset), FILE_BATCH)
+    done, total = 0, len(dataset) * N_SEVERITIES * len(job.corruptions)
+    skipped: dict[str, None] = {}  # an ordered set: each image fails once per corruption and severity
+    with closing(engine.ordered_results(write_batch, batches)) as results:
+        for batch, reasons in zip(batches, results, strict=True):
+            done += len(batch.positions)
+            skipped.update(dict.fromkeys(reasons))
+            on_images(done, total)
     return list(skipped)
 
 
-def write_block(block: CorruptionBatch) -> list[str]:
-    """Write those of the block's files that are missing; the images that could not be read."""
-    part, bad = block.part(), list[str]()
-    folder = block.job.out / block.corruption / str(block.severity)
-    for position in block.positions:
-        path = folder / _jpeg_name(part.id(position))
+def write_batch(batch: CorruptionBatch) -> list[str]:
+    """Write the files of the batch that are missing; return the reason for each image that was skipped."""
+    dataset, skipped = batch.dataset(), list[str]()
+    folder = batch.job.out / batch.corruption / str(batch.severity)
+    for position in batch.positions:
+        path = folder / _jpeg_name(dataset.id(position))
         if path.exists():
             continue
         try:
-            image = part[position].image
+            image = dataset[position].image
         except InputError as error:
-            if not block.job.skip_bad:
+            if not batch.job.skip_bad:
                 raise InputError(f"{error} (--skip-bad leaves such images out)") from None
-            bad.append(str(error))
+            skipped.append(str(error))
             continue
         with atomic_file(path) as temporary:
-            Image.fromarray(image).save(temporary, "JPEG", quality=QUALITY, optimize=True)
-    return bad
+            Image.fromarray(image).save(temporary, "JPEG", quality=JPEG_QUALITY, optimize=True)
+    return skipped
 
 
 def _jpeg_name(sample_id: SampleId) -> str:

@@ -1,4 +1,4 @@
-"""The nineteen operations: each takes (uint8 image, rng, *its constants) and gives a new uint8 image."""
+"""The function behind each corruption: (uint8 image, rng, *constants) -> new uint8 image."""
 
 from collections.abc import Callable
 

@@ -1,11 +1,11 @@
-"""How strong each corruption is at each level: the published constants (Hendrycks & Dietterich, 2019)."""
+"""Names, severities and constants of the corruptions, as published (Hendrycks & Dietterich, 2019)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from memo_tta.registry import Registry
+from memo_tta.registry import Registry, unknown_name
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
@@ -29,35 +29,43 @@ TEST = (
 VALIDATION = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
 CORRUPTIONS = TEST + VALIDATION
 
-# Up to this side an image counts as small: CIFAR's constants; above, ImageNet's.
-SMALL_UP_TO = 64
+MAX_SMALL_SIDE = 64  # pixels; larger images get ImageNet-C's constants
 
-Constants = tuple[Any, ...]  # what follows (image, rng) in the call of an operation
-Levels = tuple[Constants, ...]
+Constants = tuple[Any, ...]  # the arguments of a corruption after (image, rng)
+SeverityTable = tuple[Constants, ...]  # for severities 1..5
+
+
+def check_corruptions(names: Iterable[str]) -> None:
+    """Raise for a name that is not a corruption."""
+    for name in names:
+        if name not in CORRUPTIONS:
+            raise unknown_name("corruption", name, CORRUPTIONS)
 
 
 def is_small(image: np.ndarray) -> bool:
-    return max(image.shape[:2]) <= SMALL_UP_TO
+    """Return whether the image is corrupted with the constants of CIFAR-10-C."""
+    return max(image.shape[:2]) <= MAX_SMALL_SIDE
 
 
 def constants(image: np.ndarray, name: str, severity: int) -> Constants:
-    """The constants of a corruption for an image of this size."""
+    """Return the constants of a corruption at a severity, for an image of this size."""
     return (CIFAR if is_small(image) else IMAGENET)[name][severity - 1]
 
 
-def _single(*levels: float) -> Levels:
-    return tuple((level,) for level in levels)
+def _single(*values: float) -> SeverityTable:
+    """Return the table of a corruption with one constant."""
+    return tuple((value,) for value in values)
 
 
-def _zooms(*levels: tuple[float, int]) -> Levels:
-    """Each level is (step, count): factors 1, 1 + step, ...
+def _zoom_factors(*steps: tuple[float, int]) -> SeverityTable:
+    """Return the zoom factors 1, 1 + step, ... for each (step, count).
 
-    With the rounding of numpy.arange, which decides whether 1.25 times 26 pixels are 32 or 33.
+    Rounds as numpy.arange does, which decides whether 1.25 times 26 pixels are 32 or 33.
     """
-    return tuple((tuple((1 + index * ((1 + step) - 1)) for index in range(count)),) for step, count in levels)
+    return tuple((tuple((1 + index * ((1 + step) - 1)) for index in range(count)),) for step, count in steps)
 
 
-def _table(rows: Mapping[str, Levels]) -> Registry[Levels]:
+def _table(rows: Mapping[str, SeverityTable]) -> Registry[SeverityTable]:
     return Registry("corruption", {name: rows[name] for name in CORRUPTIONS})
 
 
@@ -69,7 +77,7 @@ CIFAR = _table(
         "defocus_blur": ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)),
         "glass_blur": ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)),
         "motion_blur": ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
-        "zoom_blur": _zooms((0.01, 7), (0.01, 12), (0.01, 16), (0.01, 21), (0.01, 26)),
+        "zoom_blur": _zoom_factors((0.01, 7), (0.01, 12), (0.01, 16), (0.01, 21), (0.01, 26)),
         "snow": (
             (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
             (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
@@ -111,7 +119,7 @@ IMAGENET = _table(
         "defocus_blur": ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
         "glass_blur": ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
         "motion_blur": ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
-        "zoom_blur": _zooms((0.01, 12), (0.01, 16), (0.02, 11), (0.02, 13), (0.03, 11)),
+        "zoom_blur": _zoom_factors((0.01, 12), (0.01, 16), (0.02, 11), (0.02, 13), (0.03, 11)),
         "snow": (
             (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
             (0.2, 0.3, 2, 0.5, 12, 4, 0.7),
@@ -123,7 +131,7 @@ IMAGENET = _table(
         "fog": ((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
         "brightness": _single(0.1, 0.2, 0.3, 0.4, 0.5),
         "contrast": _single(0.4, 0.3, 0.2, 0.1, 0.05),
-        # Multiples of 244, a slip for 224 that the published images carry.
+        # Multiples of 244: the published code has this typo for 224.
         "elastic_transform": (
             (488, 170.8, 24.4),
             (488, 19.52, 48.8),

@@ -1,1 +1,1 @@
-"""Downloads: where each data set is published, and how it is verified and unpacked."""
+"""Downloading data sets: sources, checksums, unpacking."""

@@ -1,4 +1,4 @@
-"""Fetch a file: resumed where it stopped, used only if its checksum is right."""
+"""Resumable downloads, verified by checksum."""
 
 import hashlib
 from collections.abc import Callable
@@ -9,59 +9,60 @@ from urllib.request import Request, urlopen
 
 from memo_tta.errors import DataError
 
-CHUNK = 1 << 18
-TIMEOUT = 30
+CHUNK = 1 << 18  # bytes
+TIMEOUT = 30  # seconds
 
-Report = Callable[[int, int | None], None]  # bytes so far, bytes in all
+OnBytes = Callable[[int, int | None], None]  # bytes so far, bytes in total if known
 
 
-def check(path: Path, checksum: str, what: str) -> None:
+def verify_checksum(path: Path, checksum: str, source: str) -> None:
     """Raise unless the file has this checksum, "sha256:..." or "md5:..."."""
-    kind, _, expected = checksum.partition(":")
+    algorithm, _, expected = checksum.partition(":")
     try:
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, kind).hexdigest()
+            found = hashlib.file_digest(file, algorithm).hexdigest()
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     if found != expected:
-        raise DataError(f"{what}: expected {kind} {expected}, got {found}")
+        raise DataError(f"{source}: expected {algorithm} {expected}, got {found}")
 
 
-def download(url: str, path: Path, checksum: str | None, report: Report) -> None:
-    """Put the file at `url` to `path`; what came before a break is kept beside it as `.part`."""
+def download(url: str, path: Path, checksum: str | None, on_bytes: OnBytes) -> None:
+    """Download `url` to `path`; a download that breaks off stays as `.part` and is resumed next time."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
+    partial = path.with_name(f"{path.name}.part")
     try:
-        _append(url, part, report)
+        _append(url, partial, on_bytes)
     except (HTTPError, URLError, HTTPException, OSError) as error:
-        raise DataError(f"{url}: cannot be fetched ({getattr(error, 'reason', error)})") from None
+        raise DataError(f"{url}: download failed ({getattr(error, 'reason', error)})") from None
     if checksum is not None:
         try:
-            check(part, checksum, url)
+            verify_checksum(partial, checksum, url)
         except DataError as error:
-            part.unlink()
+            partial.unlink()
             raise DataError(f"{error}: deleted, try again") from None
-    part.replace(path)
+    partial.replace(path)
 
 
-def _append(url: str, part: Path, report: Report) -> None:
-    have = part.stat().st_size if part.exists() else 0
-    request = Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+def _append(url: str, partial: Path, on_bytes: OnBytes) -> None:
+    """Download what the partial file does not have yet."""
+    done = partial.stat().st_size if partial.exists() else 0
+    request = Request(url, headers={"Range": f"bytes={done}-"} if done else {})
     try:
         response = urlopen(request, timeout=TIMEOUT)
     except HTTPError as error:
-        if have and error.code == 416:  # nothing is left to fetch
+        if done and error.code == 416:  # range not satisfiable: the file is complete
             return
         raise
     with response:
-        if response.status != 206:  # a server that cannot resume sends all of it
-            have = 0
+        if response.status != 206:  # the server ignores ranges and sends the whole file
+            done = 0
         length = response.headers.get("Content-Length")
-        total = None if length is None else have + int(length)
-        with part.open("ab" if have else "wb") as file:
+        total = None if length is None else done + int(length)
+        with partial.open("ab" if done else "wb") as file:
             while chunk := response.read(CHUNK):
                 file.write(chunk)
-                have += len(chunk)
-                report(have, total)
-    if total is not None and have < total:
-        raise URLError(f"the connection ended after {have} of {total} bytes")
+                done += len(chunk)
+                on_bytes(done, total)
+    if total is not None and done < total:
+        raise URLError(f"the connection ended after {done} of {total} bytes")

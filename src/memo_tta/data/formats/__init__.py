@@ -1,1 +1,1 @@
-"""Readers of the published file layouts."""
+"""Readers for the published file layouts."""

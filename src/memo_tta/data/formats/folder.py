@@ -1,4 +1,4 @@
-"""Images in files: a folder with one sub-folder per class."""
+"""Image files in a folder with one sub-folder per class."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff",
 
 @dataclass(frozen=True)
 class FileImages:
-    """Image files below a folder, opened one at a time."""
+    """Image files below a folder, each read on access."""
 
     root: Path
     names: Sequence[str]  # relative to the root
@@ -28,20 +28,20 @@ class FileImages:
 
 
 def open_folder(path: Path) -> Dataset:
-    """The user's own: each sub-folder is a class, named like it."""
+    """Open the user's own data: every sub-folder is a class of that name."""
     labels = class_folders(path)
-    names, y = list_images(path, labels, labels.index)
-    return Dataset(path.name, FileImages(path, names), y, labels, ids=names)
+    names, targets = list_images(path, labels, labels.index)
+    return Dataset(path.name, FileImages(path, names), targets, labels, ids=names)
 
 
 def open_corrupted_folder(path: Path, corruption: str, severity: int) -> Dataset:
-    """One part of a folder in the layout of ImageNet-C, with classes of any name."""
+    """Open one part of a folder in ImageNet-C's layout, with classes of any name."""
     part = open_folder(path / corruption / str(severity))
     return replace(part, name=path.name, corruption=corruption, severity=severity, cropped=True)
 
 
 def class_folders(path: Path) -> list[str]:
-    """The names of the sub-folders, sorted."""
+    """Return the names of the sub-folders, sorted."""
     if not path.is_dir():
         raise DataError(f"{path}: no such folder")
     labels = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and entry.name[0] != ".")
@@ -53,9 +53,9 @@ def class_folders(path: Path) -> list[str]:
 def list_images(
     path: Path, folders: Sequence[str], index: Callable[[str], int]
 ) -> tuple[list[str], np.ndarray]:
-    """The images in the folders, sorted, with the index of each one's class."""
+    """Return the image files in the folders, sorted, and the class index of each."""
     names: list[str] = []
-    y: list[int] = []
+    targets: list[int] = []
     for folder in folders:
         found = sorted(
             entry.name
@@ -63,7 +63,7 @@ def list_images(
             if entry.suffix.lower() in SUFFIXES and entry.name[0] != "."
         )
         if not found:
-            raise DataError(f"{path / folder}: the class has no images: fill the folder, or remove it")
+            raise DataError(f"{path / folder}: the class has no images: add some, or remove the folder")
         names += [f"{folder}/{name}" for name in found]
-        y += [index(folder)] * len(found)
-    return names, np.array(y)
+        targets += [index(folder)] * len(found)
+    return names, np.array(targets)

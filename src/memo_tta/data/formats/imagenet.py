@@ -1,4 +1,4 @@
-"""ImageNet's shifted relatives, as they are published: folders named by WordNet id."""
+"""ImageNet, ImageNet-C, -R and -A: folders of images, named by WordNet id."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,42 +10,43 @@ from memo_tta.errors import DataError
 
 
 def open_imagenet(path: Path, name: str | None = None) -> Dataset:
-    """Some or all of ImageNet's 1,000 classes, predicted among all of them."""
+    """Open images of some or all ImageNet classes, to be classified among all 1,000."""
     wnids = class_list("imagenet-wnids")
-    folders = _known(path, wnids, "ImageNet's 1,000 classes")
-    names, y = list_images(path, folders, wnids.index)
-    return Dataset(name or path.name, FileImages(path, names), y, class_list("imagenet"), ids=names)
+    folders = _check_wnids(path, wnids, "ImageNet's 1,000 classes")
+    names, targets = list_images(path, folders, wnids.index)
+    return Dataset(name or path.name, FileImages(path, names), targets, class_list("imagenet"), ids=names)
 
 
-def open_imagenet_part(path: Path, name: str) -> Dataset:
-    """ImageNet-R or ImageNet-A: predicted among the 200 classes that the set is made of."""
+def open_imagenet_subset(path: Path, name: str) -> Dataset:
+    """Open ImageNet-R or ImageNet-A, to be classified among their own 200 classes."""
     wnids = class_list(name)
-    names, y = list_images(path, _known(path, wnids, f"the 200 classes of {name}"), wnids.index)
-    everything, labels = class_list("imagenet-wnids"), class_list("imagenet")
-    classes = [everything.index(wnid) for wnid in wnids]
-    return Dataset(
-        name, FileImages(path, names), y, [labels[index] for index in classes], ids=names, classes=classes
-    )
+    folders = _check_wnids(path, wnids, f"the 200 classes of {name}")
+    names, targets = list_images(path, folders, wnids.index)
+    all_wnids, all_labels = class_list("imagenet-wnids"), class_list("imagenet")
+    classes = [all_wnids.index(wnid) for wnid in wnids]
+    labels = [all_labels[index] for index in classes]
+    return Dataset(name, FileImages(path, names), targets, labels, ids=names, classes=classes)
 
 
 def open_imagenet_c(path: Path, corruption: str, severity: int) -> Dataset:
-    """One part of ImageNet-C, whose images are 224 pixels wide and high already."""
+    """Open one part of ImageNet-C, whose images are already 224 x 224."""
     folder = path / corruption / str(severity)
     if not folder.is_dir():
-        get = "get it with `memo data get imagenet-c`, or make it with `memo corrupt`"
-        raise DataError(f"{folder}: no such folder: {get}")
+        how_to_get = "get it with `memo data get imagenet-c`, or make it with `memo corrupt`"
+        raise DataError(f"{folder}: no such folder: {how_to_get}")
     part = open_imagenet(folder, "imagenet-c")
     return replace(part, corruption=corruption, severity=severity, cropped=True, metric="mce")
 
 
 def is_imagenet(path: Path) -> bool:
-    """Whether all of the folder's classes are named by WordNet id."""
+    """Return whether every class folder is named by a WordNet id of ImageNet."""
     return set(class_folders(path)) <= set(class_list("imagenet-wnids"))
 
 
-def _known(path: Path, wnids: tuple[str, ...], among: str) -> list[str]:
+def _check_wnids(path: Path, wnids: tuple[str, ...], classes: str) -> list[str]:
+    """Return the class folders; raise if one is not named by one of these WordNet ids."""
     folders = class_folders(path)
     for folder in folders:
         if folder not in wnids:
-            raise DataError(f"{path / folder}: the folder's name is no WordNet id of {among}")
+            raise DataError(f"{path / folder}: expected a folder named by a WordNet id of {classes}")
     return folders
