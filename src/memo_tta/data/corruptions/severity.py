@@ -1,7 +1,7 @@
 """How strong each corruption is at each level: the published constants (Hendrycks & Dietterich, 2019)."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -145,3 +145,10 @@ IMAGENET = _table(
         "saturate": ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
     }
 )
+
+
+class CorruptionLevel(NamedTuple):
+    """A corruption at a severity of 1 to 5; clean data has neither ("" and 0)."""
+
+    corruption: str
+    severity: int
