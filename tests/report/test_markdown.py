@@ -166,11 +166,11 @@ def test_a_run_that_is_not_whole_is_counted_but_compared_with_none(tmp_path):
 def test_runs_of_the_same_points_are_compared_as_one(tmp_path):
     """Of 1,000 points, memo gets 73 wrong, and restore the first 40 of them."""
     others = cifar_run(tmp_path / "others", {"source": 92, "tta": 80, "memo": 73})
-    ours = cifar_run(tmp_path / "ours", {"restore": 40})
+    restore = cifar_run(tmp_path / "restore", {"restore": 40})
     fog = CorruptionLevel("fog", 5)
     runs = {
         "a/cifar10": others,
-        "a/restore": ours,
+        "a/restore": restore,
         "a/cifar10-c": cifar_run(tmp_path / "c", {"source": 92, "tta": 80, "memo": 73}, shift=fog),
         "a/restore-c": cifar_run(tmp_path / "rc", {"restore": 100}, shift=fog),
         "a/stepped-c": cifar_run(tmp_path / "step", {"memo": 90}, shift=fog),

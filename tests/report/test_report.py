@@ -39,13 +39,13 @@ def build():
 
 @pytest.fixture
 def run(tmp_path):
-    """Four parts of unequal size."""
+    """Write a run with four parts of unequal size."""
     return write_run(tmp_path / "run", random_records(PARTS, (30, 40, 50, 60)))
 
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
-    """A model, data and the run that a command made of them."""
+    """Write a model file and a data file."""
     folder = tmp_path_factory.mktemp("real")
     (folder / "own.py").write_text(OWN)
     x = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
@@ -60,7 +60,7 @@ def evaluate(memo, real, out):
 
 
 def rows_of(page):
-    """The main table of a page: text of its cells by method."""
+    """Return the words of each cell of the main table, by method."""
     rows = re.findall(r'<tr class="method"><th>(.*?)</th>(.*?)</tr>', page)
     cells = ((name, re.findall("<td>(.*?)</td>", row)) for name, row in rows)
     return {name: [re.sub("<.*?>", " ", cell).split() for cell in row] for name, row in cells}
@@ -294,6 +294,14 @@ def test_of_many_classes_the_worst_are_shown(tmp_path):
     table = page[page.index("By class") :]
     assert re.findall(r"<th>(class\d+)</th>", table) == [f"class{n}" for n in range(39, 29, -1)]
     assert "The 10 classes with the largest error of source" in page
+
+
+def test_classes_without_images_do_not_count_as_many(tmp_path):
+    labels = {"made": [f"class{n}" for n in range(40)]}
+    run = write_run(tmp_path / "run", random_records([("", 0)]), labels=labels)
+    page = run_page([open_run(run)])
+    assert re.findall(r"<th>(class\d+)</th>", page) == [f"class{n}" for n in range(5)]
+    assert "Error in percent, over all images of the class." in page and "the largest error of" not in page
 
 
 def test_a_missing_library_is_one_line(memo, run, tmp_path, monkeypatch):

@@ -1,7 +1,12 @@
 """Number and interval formats shared by the terminal, Markdown and HTML reports."""
 
+from collections.abc import Sequence
+
+from memo_tta.evaluation.comparison import MethodResult
 from memo_tta.evaluation.results import ResultBlock
 from memo_tta.evaluation.statistics import PairedComparison
+
+MCE_TITLES = {"mce": "mCE", "relative_mce": "rel. mCE"}  # column titles, by field of MethodResult
 
 
 def percent(fraction: float) -> str:
@@ -51,6 +56,11 @@ def change_kind(difference: float) -> str:
     return "better" if shown < 0 else "worse" if shown > 0 else "same"
 
 
+def mce_fields(rows: Sequence[MethodResult]) -> list[str]:
+    """Return the names of the mCE fields that any of the rows has."""
+    return [name for name in MCE_TITLES if any(getattr(row, name) is not None for row in rows)]
+
+
 def extent(block: ResultBlock) -> str:
     """Describe how many images and parts an average is over."""
     sizes = {max(map(len, part.values())) for part in block.parts.values()}
@@ -58,9 +68,10 @@ def extent(block: ResultBlock) -> str:
     if len(block.parts) == 1:
         ((corruption, severity),) = block.parts
         return f"{each} images" + (f", {corruption} at level {severity}" if corruption else "")
-    corruptions = {shift.corruption for shift in block.parts}
+    corruptions = len({shift.corruption for shift in block.parts})
     levels = sorted({shift.severity for shift in block.parts})
     return (
-        f"average over {len(block.parts)} parts of {each} images: {len(corruptions)} corruptions, "
-        f"levels {', '.join(map(str, levels))}"
+        f"average over {len(block.parts)} parts of {each} images: "
+        f"{corruptions} corruption{'s' if corruptions > 1 else ''}, "
+        f"level{'s' if len(levels) > 1 else ''} {', '.join(map(str, levels))}"
     )

@@ -15,7 +15,6 @@ from memo_tta.evaluation.statistics import PairedComparison
 from memo_tta.report import formatting
 from memo_tta.report.paper_comparison import compare_with_paper
 from memo_tta.report.run import Run
-from memo_tta.report.terminal import MCE_TITLES
 
 STRONGEST_TINT = 0.55  # opacity at which text stays readable
 ALL_CLASSES, HARDEST_CLASSES = 30, 10  # show this many classes at most, else only the hardest ones
@@ -71,8 +70,9 @@ def results_table(runs: Sequence[Run]) -> Table:
     """Return the results of all runs in the same columns, the methods of each model below its name."""
     rows = [row for run in runs for _, table in run.tables for row in table]
     has_tta = any(row.to_tta for row in rows)
-    mces = [name for name in MCE_TITLES if any(getattr(row, name) is not None for row in rows)]
-    titles = ["method", "error %", *(MCE_TITLES[name] for name in mces), "to source", "helped", "hurt", "p"]
+    mces = formatting.mce_fields(rows)
+    titles = ["method", "error %", *(formatting.MCE_TITLES[name] for name in mces)]
+    titles += ["to source", "helped", "hurt", "p"]
     titles += ["to tta"] if has_tta else []
     titles += ["s/image", "views", "model", "predict"]
     groups = [

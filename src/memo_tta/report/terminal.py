@@ -11,7 +11,6 @@ from memo_tta.evaluation.statistics import PairedComparison
 from memo_tta.report import formatting
 from memo_tta.report.run import Run
 
-MCE_TITLES = {"mce": "mCE", "relative_mce": "rel. mCE"}  # by field of MethodResult
 COLOURS = {"better": "green", "worse": "red", "same": "dim"}
 UNLIMITED = 1000  # columns, for measuring a table
 
@@ -72,7 +71,7 @@ def _columns(runs: Sequence[Run]) -> tuple[list[Column], list[Column]]:
     rows = [row for run in runs for _, table in run.tables for row in table]
     errors: list[Column] = [
         *_error_columns(),
-        *(_mce_column(name) for name in MCE_TITLES if any(getattr(row, name) is not None for row in rows)),
+        *(_mce_column(name) for name in formatting.mce_fields(rows)),
         *_change_columns("to source", lambda row: row.to_source),
         ("helped", lambda row: str(row.to_source.helped) if row.to_source else ""),
         ("hurt", lambda row: str(row.to_source.hurt) if row.to_source else ""),
@@ -100,7 +99,7 @@ def _mce_column(name: str) -> Column:
         value: float | None = getattr(row, name)
         return "" if value is None else f"{value:.1f}"
 
-    return MCE_TITLES[name], cell
+    return formatting.MCE_TITLES[name], cell
 
 
 def _change_columns(
