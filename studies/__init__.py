@@ -1,1 +1,4 @@
-"""Experiments behind the figures in docs/: each module is a command that resumes."""
+"""Experiments behind the figures in docs/; `python -m studies.NAME --help` describes each of them.
+
+All modules are commands, except `page_markers` and `result_files`, which they share.
+"""

@@ -1,7 +1,8 @@
-"""Fills docs/beyond.md from runs: python -m studies.beyond_page --help.
+"""Fill docs/beyond.md from runs: python -m studies.beyond_page --help.
 
-Runs go into docs/beyond.csv, those that the reproduction has too into its CSV, and tables come from both:
-so their runs may have been on other machines. What is nowhere yet leaves its place on the page as it is.
+Results of runs go into docs/beyond.csv, or into docs/reproduction.csv if the reproduction has the same runs.
+Tables come from both files, so the runs may have been on different machines. Sections whose results are in
+neither stay as they are.
 """
 
 import shlex
@@ -11,23 +12,28 @@ from statistics import fmean
 
 import click
 
-from memo_tta.evaluation.analysis import CorruptionLevel, PointResults, ResultBlock, compare, mean_error
+from memo_tta.data.corruptions.severity import CorruptionLevel
+from memo_tta.evaluation.comparison import compare, mean_error
+from memo_tta.evaluation.results import PointResults, ResultBlock
 from memo_tta.evaluation.store import open_for_reading
 from memo_tta.methods import METHODS as TABLE
 from memo_tta.methods import Status
 from memo_tta.report import formatting
+from memo_tta.report.markdown import table_row
 from memo_tta.report.run import Run
 from studies import reproduction_runs, result_files
 from studies.beyond_runs import steps
 from studies.page_markers import fill_page
-from studies.reproduction_page import AUTHORS, OUT, PICTURES, begun
+from studies.reproduction_page import AUTHORS, OUT, PICTURES, open_started
 
 METHODS = ("source", "tta", "memo", "restore")
 PICTURE_METHODS = ("source", "tta", "bn1", "memo", "tent-bs1", "restore")
 
+ErrorOf = Callable[[ResultBlock, str], float]  # the error of a method on a block
+
 
 class Page:
-    """What the results say, table by table. Only times come from the runs themselves."""
+    """The sections of the page. Errors come from the CSV files, times from the runs."""
 
     def __init__(
         self, rows: Sequence[Mapping[str, str]], runs: Mapping[str, Run], commands: Mapping[str, str]
@@ -36,28 +42,28 @@ class Page:
         self._runs, self._commands = runs, commands
 
     def clean(self, name: str) -> str | None:
-        """One of the ResNet-26 on clean images."""
+        """Return the results of a ResNet-26 on clean images."""
         block = self._joined(f"{name}/cifar10", f"{name}/restore") or self._joined(f"{name}/restore")
         if block is None:
             return None
-        error = self._counted(f"{name}/cifar10")
-        return self._shown(f"{name}/restore") + _table([("clean", block)], METHODS, METHODS[:-1], error)
+        error_of = self._error_from_counts(f"{name}/cifar10")
+        return self._shown(f"{name}/restore") + _table([("clean", block)], METHODS, METHODS[:-1], error_of)
 
     def levels(self, name: str) -> str | None:
-        """The same, on average over corruptions at each level."""
+        """Return the results of a ResNet-26, averaged over corruptions at each level."""
         block = self._joined(f"{name}/cifar10-c", f"{name}/restore-c")
         if block is None:
             return None
-        rows = [(f"level {level}", _at(block, level)) for level in _levels(block)]
+        rows = [(f"level {level}", _at_level(block, level)) for level in _levels(block)]
         rows.append(("all levels", block))
         return self._shown(f"{name}/restore-c") + _table(rows, METHODS, METHODS[:-1])
 
     def corruptions(self, name: str) -> str | None:
-        """The same, corruption by corruption, at the highest level."""
+        """Return the results of a ResNet-26 under each corruption at the highest level."""
         block = self._joined(f"{name}/cifar10-c", f"{name}/restore-c")
         if block is None:
             return None
-        block = _at(block, max(_levels(block)))
+        block = _at_level(block, max(_levels(block)))
         rows = [
             (shift.corruption.replace("_", " "), ResultBlock(block.dataset, {shift: block.parts[shift]}))
             for shift in block.parts
@@ -66,7 +72,7 @@ class Page:
         return _table(rows, METHODS, ["memo"])
 
     def step(self, name: str) -> str | None:
-        """What a gradient step adds at the highest level."""
+        """Return what a gradient step changes at the highest level."""
         stepped, plain = (self._joined(f"{name}/{run}") for run in ("stepped-c", "restore-c"))
         if stepped is None or plain is None:
             return None
@@ -76,11 +82,12 @@ class Page:
         }
         change = compare(ResultBlock(plain.dataset, parts), "restore", "without")
         assert change is not None
-        about = f"{formatting.points(change.difference)} points ({formatting.change_span(change)})"
+        difference = formatting.percentage_points(change.difference)
+        about = f"{difference} points ({formatting.change_interval(change)})"
         return self._shown(f"{name}/stepped-c") + f"To `restore` without a step: {about}."
 
     def pictures(self, name: str) -> str | None:
-        """A network on pictures; what the other methods do comes from the counts of the reproduction."""
+        """Return the results of a network on pictures, with the reproduction's errors of other methods."""
         clean, corrupted = (self._joined(f"{name}/{part}-restore") for part in ("clean", "corrupted"))
         if clean is None or corrupted is None:
             return None
@@ -93,42 +100,43 @@ class Page:
             for shift, part in corrupted.parts.items()
         ]
         rows.append(("average, corrupted", corrupted))
-        error = self._counted(f"{name}/clean", f"{name}/corrupted")
+        error_of = self._error_from_counts(f"{name}/clean", f"{name}/corrupted")
         commands = self._shown(f"{name}/clean-restore", f"{name}/corrupted-restore")
-        return commands + _table(rows, PICTURE_METHODS, ["source"], error)
+        return commands + _table(rows, PICTURE_METHODS, ["source"], error_of)
 
     def time(self, name: str) -> str | None:
-        """Seconds of a point, on average, and as a share of MEMO's; and how often the model is asked."""
+        """Return the mean seconds per point, restore's share of MEMO's, and its number of forward passes."""
         head = ["seconds", *METHODS, "restore / memo", "of it, views", "forward passes of restore"]
-        lines = [_line(head), _line(["---"] * len(head))]
+        lines = [table_row(head), table_row(["---"] * len(head))]
         for run, about in ((f"{name}/time", "clean"), (f"{name}/time-c", "level 5")):
             if run not in self._runs:
                 return None
             (block,) = self._runs[run].blocks
             pooled = {method: block.pooled(method) for method in METHODS}
-            seconds = {method: float(found.seconds.mean()) for method, found in pooled.items()}
+            seconds = {method: float(results.seconds.mean()) for method, results in pooled.items()}
             views = float(pooled["restore"].views_seconds.mean()) / seconds["restore"]
             cells = [f"{seconds[method]:.3f}" for method in METHODS]
             cells += [f"{seconds['restore'] / seconds['memo']:.2f}", f"{100 * views:.0f} %"]
-            lines.append(_line([about, *cells, f"{passes(self._runs[run].folder):.1f}"]))
+            lines.append(table_row([about, *cells, f"{forward_passes(self._runs[run].folder):.1f}"]))
         return self._shown(f"{name}/time", f"{name}/time-c") + "\n".join(lines)
 
     def _shown(self, *names: str) -> str:
+        """Return the commands of runs as a code block."""
         return "```sh\n" + "\n".join(self._commands[name] for name in names) + "\n```\n\n"
 
-    def _counted(self, clean: str, corrupted: str = "") -> Callable[[ResultBlock, str], float]:
-        """Errors of methods that a block has no points of: from the counts of these runs."""
+    def _error_from_counts(self, clean: str, corrupted: str = "") -> ErrorOf:
+        """Return a function that takes errors that a block does not have from the counts of these runs."""
 
-        def error(block: ResultBlock, method: str) -> float:
+        def error_of(block: ResultBlock, method: str) -> float:
             if method in block.methods:
                 return _own_error(block, method)
-            run = corrupted if block.corrupted else clean
+            run = corrupted if block.is_corrupted else clean
             return fmean(self._errors[run, shift, method] for shift in block.parts)
 
-        return error
+        return error_of
 
     def _joined(self, *names: str) -> ResultBlock | None:
-        """The same points in several runs, as if one had asked all methods; None unless all are there."""
+        """Merge the methods of several runs on the same points; None unless all runs are there."""
         parts: dict[CorruptionLevel, dict[str, PointResults]] = {}
         dataset = ""
         for name in names:
@@ -141,7 +149,7 @@ class Page:
         return ResultBlock(dataset, parts)
 
 
-def _at(block: ResultBlock, level: int) -> ResultBlock:
+def _at_level(block: ResultBlock, level: int) -> ResultBlock:
     return ResultBlock(
         block.dataset, {shift: part for shift, part in block.parts.items() if shift.severity == level}
     )
@@ -155,12 +163,12 @@ def _own_error(block: ResultBlock, method: str) -> float:
     return mean_error(block, method)[0]
 
 
-def passes(folder: Path) -> float:
-    """Of one point through the model, on average: the image, the first views, and the others if they must."""
+def forward_passes(folder: Path) -> float:
+    """Return the mean number of forward passes of `restore` per point, counting early exits."""
     with open_for_reading(folder) as store:
-        found = [record.status for record in store.records() if record.method == "restore"]
+        statuses = [record.status for record in store.records() if record.method == "restore"]
     row = TABLE["restore"].defaults
-    averaged = sum(status == Status.AVERAGED for status in found) / len(found)
+    averaged = sum(status == Status.AVERAGED for status in statuses) / len(statuses)
     return 1 + row["early_views"] + averaged * row["n_views"]
 
 
@@ -168,26 +176,24 @@ def _table(
     rows: Sequence[tuple[str, ResultBlock]],
     methods: Sequence[str],
     baselines: Sequence[str],
-    error: Callable[[ResultBlock, str], float] = _own_error,
+    error_of: ErrorOf = _own_error,
 ) -> str:
-    """Errors, and what `restore` changes to the baselines, with the 95 % interval where points are known."""
+    """Return a table of errors and of restore's change to the baselines."""
     head = ["error %", *methods, *(f"to {baseline}" for baseline in baselines)]
-    lines = [_line(head), _line(["---"] * len(head))]
+    lines = [table_row(head), table_row(["---"] * len(head))]
     for name, block in rows:
-        errors = [formatting.percent(error(block, method)) for method in methods]
-        lines.append(_line([name, *errors, *(_change(block, baseline, error) for baseline in baselines)]))
+        errors = [formatting.percent(error_of(block, method)) for method in methods]
+        changes = [_change(block, baseline, error_of) for baseline in baselines]
+        lines.append(table_row([name, *errors, *changes]))
     return "\n".join(lines)
 
 
-def _change(block: ResultBlock, baseline: str, error: Callable[[ResultBlock, str], float]) -> str:
+def _change(block: ResultBlock, baseline: str, error_of: ErrorOf) -> str:
+    """Return restore's change to a baseline, with its 95 % interval if the points of both are known."""
     change = compare(block, "restore", baseline)
     if change is None:
-        return formatting.points(error(block, "restore") - error(block, baseline))
-    return f"{formatting.points(change.difference)} ({formatting.change_span(change)})"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+        return formatting.percentage_points(error_of(block, "restore") - error_of(block, baseline))
+    return f"{formatting.percentage_points(change.difference)} ({formatting.change_interval(change)})"
 
 
 @click.command(help=__doc__)
@@ -196,14 +202,14 @@ def _line(cells: Sequence[str]) -> str:
 def main(out: Path, docs: Path) -> None:
     shown = list(steps(OUT, AUTHORS, PICTURES))
     commands = {step.name: shlex.join(step.command(OUT)) for step in shown}
-    runs = {name: run for name, run in begun(out, shown) if not run.missing}
+    runs = {name: run for name, run in open_started(out, shown) if not run.missing}
     reproduced = [step.name for step in reproduction_runs.steps(OUT, AUTHORS, PICTURES)]
     files = {docs / "reproduction.csv": reproduced}
     files[docs / "beyond.csv"] = [name for name in commands if name not in reproduced]
     for path, names in files.items():
         result_files.update_csv(path, names, runs)
     page = Page([row for path in files for row in result_files.read_csv(path)], runs, commands)
-    kinds = {
+    writers = {
         "output": lambda name: (out / name).read_text("utf-8") if (out / name).exists() else None,
         "clean": page.clean,
         "levels": page.levels,
@@ -212,7 +218,7 @@ def main(out: Path, docs: Path) -> None:
         "step": page.step,
         "time": page.time,
     }
-    fill_page(docs / "beyond.md", kinds)
+    fill_page(docs / "beyond.md", writers)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""Chooses views, weights and early exit of `restore`: python -m studies.choose_restorations --help.
+"""Choose views, weights and early exit of `restore`: python -m studies.choose_restorations --help.
 
-On the four validation corruptions at all levels and on clean images: none of the first 500 that an
+The data are the four validation corruptions at all levels and clean images: none of the first 500 that an
 evaluation with --limit 500 takes, and none of the 2,500 after them, on which the limits of the restorations
 were set by hand. The rule, written before these images were seen (the last line then said "at most"):
 
 - At most a tenth of a point more errors on clean images than test-time augmentation with 32 AugMix views.
 - Of those, up to two tenths above the lowest error on corrupted images: test shifts are of more kinds than
-  the four, so of nearly equal ones that which shows the image as it is most often, then the fewest views.
+  the four, so of nearly equal candidates the one with the largest share of plain views, then with the fewest
+  views.
 - Early exit at the lowest confidence that raises both errors by less than a tenth of a point.
 
 Errors are averages over models and parts. Points that stop early at the highest confidence get no more views.
@@ -28,173 +29,197 @@ from memo_tta.data.dataset import Dataset, balanced
 from memo_tta.files import atomic_file
 from memo_tta.models.classifier import Classifier
 from memo_tta.models.zoo import load
+from memo_tta.report.markdown import table_row
 from memo_tta.seeding import sample_rng
 from memo_tta.views import AugMix
 from memo_tta.views.restoration import RESTORATIONS
 from memo_tta.views.restored_views import Restore
 
-SEEN = 3000  # images that were reported or looked at before
-CLEAN = 25  # times as many clean images as of a corruption at one level
+SEEN = 3000  # images that were reported on or looked at before
+CLEAN_RATIO = 25  # clean images per image of one corruption at one level
 
-FIRST = 2  # views of early exit
-CONFIDENCES = (0.8, 0.9, 0.95)
-PARTS = tuple(name for name in RESTORATIONS if name not in ("plain", "restored"))
-COLLECTED = {"plain": 32, "restored": 32, **dict.fromkeys(PARTS, 8)}
-AUGMIX = 32  # views, after the others
+EARLY_VIEWS = 2
+CONFIDENCES = (0.8, 0.9, 0.95)  # candidates for early exit
+SINGLE_RESTORATIONS = tuple(name for name in RESTORATIONS if name not in ("plain", "restored"))
+COLLECTED = {"plain": 32, "restored": 32, **dict.fromkeys(SINGLE_RESTORATIONS, 8)}  # views by version
+AUGMIX = 32  # AugMix views, stored after the others
 STARTS = dict(zip([*COLLECTED, "augmix"], accumulate(COLLECTED.values(), initial=0), strict=True))
 
 VIEWS = (8, 16, 24, 32)
-PLAIN = (0, 4, 2)  # one view in so many shows the image as it is; 0: none
+PLAIN_ONE_IN = (0, 4, 2)  # one view in this many shows the image unrestored; 0: none
 TEMPERATURES = (0, 2, 8)
-ARRAYS = ("source", "sure", "log_p", "label")  # of Answers, as they are stored
 CLEAN_MARGIN, CLOSE, EXIT_MARGIN = 0.001, 0.002, 0.001
 
 
 @dataclass(frozen=True)
-class Answers:
-    """Of one model on one part of the data."""
+class ViewPredictions:
+    """One model's predictions for the images of one part and for their views."""
 
     is_clean: bool
-    source: np.ndarray  # labels that the model gives the images themselves
-    sure: np.ndarray  # confidence of the first views in that label; 0 where one of them says otherwise
-    log_p: np.ndarray  # float32, (images that are less sure than the last of CONFIDENCES, views, classes)
-    label: np.ndarray
+    source: np.ndarray  # predicted class of each image
+    early_confidence: np.ndarray  # mean confidence of the early views in that class; 0 if one disagrees
+    log_p: np.ndarray  # float32, (images below the last of CONFIDENCES, views, classes)
+    target: np.ndarray
 
     @cached_property
     def p(self) -> np.ndarray:
         return np.exp(self.log_p)
 
 
-def fresh(part: Dataset, count: int) -> Dataset:
-    """So many of the images that come after those seen."""
+# Fields of ViewPredictions, and the names of their arrays in stored files.
+STORED = {"source": "source", "early_confidence": "sure", "log_p": "log_p", "target": "label"}
+
+
+def unseen(part: Dataset, count: int) -> Dataset:
+    """Return `count` of the images that come after those seen."""
     seen, more = balanced(part, SEEN), balanced(part, SEEN + count)
-    left_alone = {seen.id(position) for position in range(len(seen))}
-    return more.take([position for position in range(len(more)) if more.id(position) not in left_alone])
+    excluded = {seen.id(position) for position in range(len(seen))}
+    return more.take([position for position in range(len(more)) if more.id(position) not in excluded])
 
 
-def parts(count: int, clean: int = CLEAN) -> list[Dataset]:
-    """Clean images, and every validation corruption at every level."""
+def parts(count: int, clean_ratio: int = CLEAN_RATIO) -> list[Dataset]:
+    """Return clean images, and `count` images of every validation corruption at every level."""
     corrupted = load_parts("cifar10", VALIDATION, SEVERITIES)
-    return [fresh(load_parts("cifar10")[0], clean * count), *(fresh(part, count) for part in corrupted)]
+    return [
+        unseen(load_parts("cifar10")[0], clean_ratio * count),
+        *(unseen(part, count) for part in corrupted),
+    ]
 
 
 @torch.no_grad()
-def answers(classifier: Classifier, part: Dataset) -> Answers:
+def predict_views(classifier: Classifier, part: Dataset) -> ViewPredictions:
+    """Predict the images of a part and, unless the early views are confident, all views of them."""
     size = classifier.size or 32
     restore, augmix = Restore(size, COLLECTED), AugMix(size)
-    rows, source, sure = [], [], []
+    rows: list[np.ndarray] = []
+    source: list[int] = []
+    confidences: list[float] = []
     for sample in part:
-        label = int(classifier(classifier.point(sample.image).x[None]).argmax())
-        first = restore.preview(sample.image, FIRST, sample_rng(0, sample.id))
-        p = classifier(classifier.normalise(first)).softmax(dim=1)
-        source.append(label)
-        sure.append(float(p[:, label].mean()) if (p.argmax(dim=1) == label).all() else 0.0)
-        if sure[-1] < CONFIDENCES[-1]:
+        index = int(classifier(classifier.point(sample.image).x[None]).argmax())
+        early = restore.preview(sample.image, EARLY_VIEWS, sample_rng(0, sample.id))
+        p = classifier(classifier.normalise(early)).softmax(dim=1)
+        source.append(index)
+        confidences.append(float(p[:, index].mean()) if (p.argmax(dim=1) == index).all() else 0.0)
+        if confidences[-1] < CONFIDENCES[-1]:
             rng = sample_rng(0, sample.id)
             views = [restore(sample.image, sum(COLLECTED.values()), rng), augmix(sample.image, AUGMIX, rng)]
-            logits = [classifier(some) for some in classifier.normalise(torch.cat(views)).split(32)]
+            logits = [classifier(batch) for batch in classifier.normalise(torch.cat(views)).split(32)]
             rows.append(torch.cat(logits).log_softmax(dim=1).numpy())
     log_p = np.stack(rows) if rows else np.empty((0, STARTS["augmix"] + AUGMIX, 1), np.float32)
-    return Answers(not part.corruption, np.array(source), np.array(sure), log_p, part.targets)
+    return ViewPredictions(not part.corruption, np.array(source), np.array(confidences), log_p, part.targets)
 
 
-def collect(weights: Path | None, count: int, folder: Path) -> Iterator[Answers]:
-    """From files where they are there already."""
+def collect(weights: Path | None, count: int, folder: Path) -> Iterator[ViewPredictions]:
+    """Yield the predictions on each part, from files in `folder`; missing files are computed first."""
     classifier = load("resnet26", weights)
     classifier.module.eval()
     for part in parts(count):
         file = folder / f"{part.corruption or 'clean'}-{part.severity}.npz"
         if not file.exists():
-            found = answers(classifier, part)
+            found = predict_views(classifier, part)
             with atomic_file(file) as temporary, temporary.open("wb") as opened:
-                np.savez(opened, **{name: getattr(found, name) for name in ARRAYS})
-            click.echo(f"{file}: {len(found.label)} images", err=True)
+                np.savez(opened, **{name: getattr(found, field) for field, name in STORED.items()})
+            click.echo(f"{file}: {len(found.target)} images", err=True)
         with np.load(file) as stored:
-            yield Answers(not part.corruption, **{name: stored[name] for name in ARRAYS})
+            yield ViewPredictions(
+                not part.corruption, **{field: stored[name] for field, name in STORED.items()}
+            )
 
 
 @dataclass(frozen=True)
 class Choice:
-    views: tuple[tuple[str, int], ...]  # how many show each version
+    """A candidate: which views, how they are weighted, and when to stop early."""
+
+    views: tuple[tuple[str, int], ...]  # number of views of each version
     temperature: float = 0
     confidence: float = CONFIDENCES[-1]
 
     @property
     def count(self) -> int:
+        """The number of views."""
         return sum(count for _, count in self.views)
 
     @property
-    def plain(self) -> float:
-        """Share of the views that show the image as it is."""
+    def plain_share(self) -> float:
+        """The share of the views that show the image unrestored."""
         return dict(self.views).get("plain", 0) / self.count
 
-    def labels(self, found: Answers) -> tuple[np.ndarray, np.ndarray]:
-        """What it answers, and which points stop early."""
+    def predict(self, found: ViewPredictions) -> tuple[np.ndarray, np.ndarray]:
+        """Return the predicted class of each image, and whether it stops early."""
         groups = [found.p[:, STARTS[name] : STARTS[name] + count].mean(axis=1) for name, count in self.views]
         p = np.stack(groups, axis=1)  # (images, versions, classes)
         entropy = -(p * np.log(p + 1e-30)).sum(axis=2)
         weight = np.exp(-self.temperature * (entropy - entropy.min(axis=1, keepdims=True)))
         weight *= [count for _, count in self.views]
-        label = found.source.copy()
-        label[found.sure < CONFIDENCES[-1]] = (weight[..., None] * p).sum(axis=1).argmax(axis=1)
-        stops = found.sure >= self.confidence
-        return np.where(stops, found.source, label), stops
+        prediction = found.source.copy()
+        has_views = found.early_confidence < CONFIDENCES[-1]
+        prediction[has_views] = (weight[..., None] * p).sum(axis=1).argmax(axis=1)
+        stops = found.early_confidence >= self.confidence
+        return np.where(stops, found.source, prediction), stops
 
-    def errors(self, models: Sequence[Answers]) -> tuple[float, float]:
-        """On corrupted and on clean images."""
-        return _by_kind(models, lambda found: float((self.labels(found)[0] != found.label).mean()))
+    def errors(self, parts: Sequence[ViewPredictions]) -> tuple[float, float]:
+        """Return the error on corrupted and on clean images."""
+        return _by_kind(parts, lambda found: float((self.predict(found)[0] != found.target).mean()))
 
-    def forwards(self, models: Sequence[Answers]) -> tuple[float, float]:
-        """Views that go through the model, of corrupted and of clean images."""
-        return _by_kind(models, lambda f: FIRST + self.count * float(1 - self.labels(f)[1].mean()))
+    def forward_passes(self, parts: Sequence[ViewPredictions]) -> tuple[float, float]:
+        """Return the mean number of views that are classified, of corrupted and of clean images."""
+        return _by_kind(
+            parts, lambda found: EARLY_VIEWS + self.count * float(1 - self.predict(found)[1].mean())
+        )
 
-    def shown(self, models: Sequence[Answers]) -> str:
-        numbers = [f"{100 * error:.2f}" for error in self.errors(models)]
-        numbers += [f"{count:.0f}" for count in self.forwards(models)]
+    def table_row(self, parts: Sequence[ViewPredictions]) -> str:
+        """Return the candidate and its results as a row of a Markdown table."""
+        numbers = [f"{100 * error:.2f}" for error in self.errors(parts)]
+        numbers += [f"{count:.0f}" for count in self.forward_passes(parts)]
         views = " + ".join(f"{count} {name}" for name, count in self.views)
-        return f"| {views} | {self.temperature} | {self.confidence} | {' | '.join(numbers)} |"
+        return table_row([views, str(self.temperature), str(self.confidence), *numbers])
 
 
-def _by_kind(models: Sequence[Answers], number: Callable[[Answers], float]) -> tuple[float, float]:
+def _by_kind(
+    parts: Sequence[ViewPredictions], number: Callable[[ViewPredictions], float]
+) -> tuple[float, float]:
+    """Return the mean of a number over corrupted and over clean parts."""
     corrupted, clean = (
-        float(np.mean([number(found) for found in models if found.is_clean == kind])) for kind in (0, 1)
+        float(np.mean([number(found) for found in parts if found.is_clean == is_clean]))
+        for is_clean in (False, True)
     )
     return corrupted, clean
 
 
 TTA = Choice((("augmix", AUGMIX),))
-ALONE = [Choice(((name, 8),)) for name in COLLECTED]
+SINGLE_VERSIONS = [Choice(((name, 8),)) for name in COLLECTED]
 
 
 def candidates() -> Iterator[Choice]:
-    """The image and its restored version in several shares; all restorations on their own."""
-    for count, one_in in product(VIEWS, PLAIN):
+    """Yield the image and its restored version in several shares, then all restorations side by side."""
+    for count, one_in in product(VIEWS, PLAIN_ONE_IN):
         if one_in == 0:
             yield Choice((("restored", count),))
             continue
         views = (("plain", count // one_in), ("restored", count - count // one_in))
         yield from (Choice(views, temperature) for temperature in TEMPERATURES)
-    each = tuple((name, 8) for name in ("plain", *PARTS))
+    each = tuple((name, 8) for name in ("plain", *SINGLE_RESTORATIONS))
     for views in (each, (*each, ("restored", 8))):
         yield from (Choice(views, temperature) for temperature in TEMPERATURES)
 
 
-def choose(models: Sequence[Answers]) -> Choice:
-    """By the rule; without early exit at lower confidence."""
-    limit = TTA.errors(models)[1] + CLEAN_MARGIN
-    found = [(choice, *choice.errors(models)) for choice in candidates()]
+def choose(parts: Sequence[ViewPredictions]) -> Choice:
+    """Return the candidate that the rule chooses, with early exit at the highest confidence."""
+    limit = TTA.errors(parts)[1] + CLEAN_MARGIN
+    found = [(choice, *choice.errors(parts)) for choice in candidates()]
     allowed = [(choice, corrupted) for choice, corrupted, clean in found if clean <= limit]
     lowest = min(corrupted for _, corrupted in allowed)
     near = [choice for choice, corrupted in allowed if corrupted <= lowest + CLOSE]
-    return min(near, key=lambda choice: (-choice.plain, choice.count, choice.temperature))
+    return min(near, key=lambda choice: (-choice.plain_share, choice.count, choice.temperature))
 
 
-def choose_exit(choice: Choice, models: Sequence[Answers]) -> Choice:
-    limits = [error + EXIT_MARGIN for error in choice.errors(models)]
+def choose_exit(choice: Choice, parts: Sequence[ViewPredictions]) -> Choice:
+    """Return the choice with the lowest confidence for early exit that the rule allows."""
+    limits = [error + EXIT_MARGIN for error in choice.errors(parts)]
     for confidence in CONFIDENCES:
-        sooner = replace(choice, confidence=confidence)
-        if all(error < limit - 1e-9 for error, limit in zip(sooner.errors(models), limits, strict=True)):
-            return sooner
+        earlier = replace(choice, confidence=confidence)
+        if all(error < limit - 1e-9 for error, limit in zip(earlier.errors(parts), limits, strict=True)):
+            return earlier
     return choice
 
 
@@ -204,14 +229,14 @@ def choose_exit(choice: Choice, models: Sequence[Answers]) -> Choice:
 @click.option("--limit", default=100, show_default=True, help="Images of each corruption at each level.")
 def main(out: Path, authors: Path | None, limit: int) -> None:
     weights = {"shipped": None, **({"authors": authors} if authors else {})}
-    models = [found for name, path in weights.items() for found in collect(path, limit, out / name)]
+    found = [part for name, path in weights.items() for part in collect(path, limit, out / name)]
     heads = ["views", "temperature", "exit at", "corrupted %", "clean %", "views seen, corrupted", "clean"]
-    click.echo(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
-    chosen = choose(models)
-    sooner = [replace(chosen, confidence=confidence) for confidence in CONFIDENCES[:-1]]
-    for choice in dict.fromkeys([TTA, *ALONE, *candidates(), *sooner]):
-        click.echo(choice.shown(models))
-    click.echo("\nChosen:\n" + choose_exit(chosen, models).shown(models))
+    click.echo(f"{table_row(heads)}\n|{'---|' * len(heads)}")
+    chosen = choose(found)
+    earlier = [replace(chosen, confidence=confidence) for confidence in CONFIDENCES[:-1]]
+    for choice in dict.fromkeys([TTA, *SINGLE_VERSIONS, *candidates(), *earlier]):
+        click.echo(choice.table_row(found))
+    click.echo("\nChosen:\n" + choose_exit(chosen, found).table_row(found))
 
 
 if __name__ == "__main__":

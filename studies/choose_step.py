@@ -1,10 +1,10 @@
-"""Does a gradient add to restored views? python -m studies.choose_step --help
+"""Measure whether a gradient step adds to restored views: python -m studies.choose_step --help.
 
 One step on the entropy of the weighted average, then the prediction of the point, of the average again, or
-of the surest version, beside the same without a step. Images, views and early exit are those of
+of the surest version, next to the same without a step. Images, views and early exit are those of
 studies.choose_restorations; points that stop early get no step. With a step, a view costs three forward
-passes, and a fourth if the answer comes from the views. The rule: a step is taken if it lowers the error on
-corrupted plus that on clean images by 0.2 points, to the best answer without one.
+passes, and a fourth if the prediction comes from the views. The rule: a step is taken if it lowers the error
+on corrupted plus that on clean images by 0.2 points, compared with the best answer without one.
 """
 
 from collections import defaultdict
@@ -33,55 +33,55 @@ from memo_tta.views.restored_views import Restore
 from studies.choose_restorations import parts
 
 RATES = (0.0025, 0.005, 0.01, 0.02)
-ANSWERS = ("point", "average", "surest version")
-NAMES = [f"{step}, {answer}" for step, answer in product(("no step", *RATES), ANSWERS)]
-CLEAN = 5  # times as many clean images as of a corruption at one level
+PREDICTIONS = ("point", "average", "surest version")
+NAMES = [f"{step}, {kind}" for step, kind in product(("no step", *RATES), PREDICTIONS)]  # candidates
+CLEAN_RATIO = 5  # clean images per image of one corruption at one level
 ROW = METHODS["restore"].defaults
 
 
 class Study:
-    """One model."""
+    """The candidates of one model."""
 
     def __init__(self, classifier: Classifier):
         self.classifier = classifier
         self.augment = Restore(classifier.size or 32)
         self.parameters = choose_parameters(classifier.module, "all")
 
-    def labels(self, image: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[str, int]]:
-        """What every candidate answers."""
+    def predict(self, image: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[str, int]]:
+        """Yield the name and the predicted class of every candidate."""
         x = self.classifier.point(image).x[None]
         with episode(self.classifier.module, self.parameters):
-            label = self._sure_label(image, x, deepcopy(rng))
-            if label is not None:
-                yield from ((name, label) for name in NAMES)
+            early = self._early_prediction(image, x, deepcopy(rng))
+            if early is not None:
+                yield from ((name, early) for name in NAMES)
                 return
             views = self.classifier.normalise(self.augment(image, ROW["n_views"], rng))
             forward = ForwardPass(self.classifier, views, None)
             gradients = forward.gradient(entropy(self._average(forward.logits)), self.parameters)
             source = [parameter.detach().clone() for parameter in self.parameters]
-            said = [*self._answers(self.classifier(x)[0], forward.logits.detach())]
+            predicted = [*self._predictions(self.classifier(x)[0], forward.logits.detach())]
             with torch.no_grad():
                 for rate in RATES:
                     UPDATE_RULES["sgd"](rate, 0.0, 0.0).step(self.parameters, gradients)
-                    said += self._answers(self.classifier(x)[0], self.classifier(views))
-                    for parameter, was in zip(self.parameters, source, strict=True):
-                        parameter.copy_(was)
-            yield from zip(NAMES, said, strict=True)
+                    predicted += self._predictions(self.classifier(x)[0], self.classifier(views))
+                    for parameter, value in zip(self.parameters, source, strict=True):
+                        parameter.copy_(value)
+            yield from zip(NAMES, predicted, strict=True)
 
-    def _answers(self, point: Tensor, logits: Tensor) -> Iterator[int]:
-        """The label of each of ANSWERS."""
+    def _predictions(self, point: Tensor, logits: Tensor) -> Iterator[int]:
+        """Yield the class predicted by each of PREDICTIONS, from the logits of the point and its views."""
         averages, _ = group_log_probabilities(logits, self._groups(len(logits)))
         surest = averages[entropy(averages).argmin()]
-        yield from (int(said.argmax()) for said in (point, self._average(logits), surest))
+        yield from (int(scores.argmax()) for scores in (point, self._average(logits), surest))
 
     @torch.no_grad()
-    def _sure_label(self, image: np.ndarray, x: Tensor, rng: np.random.Generator) -> int | None:
-        """The source's, where first views are sure of it."""
+    def _early_prediction(self, image: np.ndarray, x: Tensor, rng: np.random.Generator) -> int | None:
+        """Return the source's prediction if the early views agree with confidence, else None."""
         views = self.augment.preview(image, ROW["early_views"], rng)
         scores = self.classifier(self.classifier.normalise(views)).softmax(dim=1)
-        label = int(self.classifier(x)[0].argmax())
-        agrees = bool((scores.argmax(dim=1) == label).all())
-        return label if agrees and scores[:, label].mean() >= ROW["early_confidence"] else None
+        index = int(self.classifier(x)[0].argmax())
+        agrees = bool((scores.argmax(dim=1) == index).all())
+        return index if agrees and scores[:, index].mean() >= ROW["early_confidence"] else None
 
     def _groups(self, n: int) -> list[int]:
         return list(self.augment.groups(n).values())
@@ -89,24 +89,24 @@ class Study:
     def _average(self, logits: Tensor) -> Tensor:
         return weighted_log_probabilities(logits, 0, self._groups(len(logits)))
 
-    def wrong(self, part: Dataset) -> dict[str, float]:
-        """The error of every candidate."""
-        found = defaultdict(list)
+    def errors(self, part: Dataset) -> dict[str, float]:
+        """Return the error rate of every candidate."""
+        wrong: dict[str, list[bool]] = defaultdict(list)
         for sample in part:
-            for name, label in self.labels(sample.image, sample_rng(0, sample.id)):
-                found[name].append(label != sample.target)
-        return {name: float(np.mean(wrong)) for name, wrong in found.items()}
+            for name, index in self.predict(sample.image, sample_rng(0, sample.id)):
+                wrong[name].append(index != sample.target)
+        return {name: float(np.mean(values)) for name, values in wrong.items()}
 
 
 def collect(weights: Path | None, count: int, folder: Path) -> Iterator[tuple[bool, dict[str, float]]]:
-    """Whether a part is clean, and its errors, from files where they are there already."""
+    """Yield, for each part, whether it is clean and its errors; missing files of `folder` are computed."""
     study = Study(load("resnet26", weights))
-    for part in parts(count, CLEAN):
+    for part in parts(count, CLEAN_RATIO):
         file = folder / f"{part.corruption or 'clean'}-{part.severity}.npz"
         if not file.exists():
-            wrong = study.wrong(part)
+            errors = study.errors(part)
             with atomic_file(file) as temporary, temporary.open("wb") as opened:
-                np.savez(opened, names=np.array(list(wrong)), wrong=np.array(list(wrong.values())))
+                np.savez(opened, names=np.array(list(errors)), wrong=np.array(list(errors.values())))
             click.echo(f"{file}: {len(part)} images", err=True)
         with np.load(file) as stored:
             yield not part.corruption, dict(zip(stored["names"], stored["wrong"], strict=True))
@@ -122,7 +122,7 @@ def main(out: Path, authors: Path | None, limit: int) -> None:
     click.echo("| | corrupted % | clean % |\n|---|---|---|")
     for name in found[0][1]:
         corrupted, clean = (
-            100 * float(np.mean([wrong[name] for is_clean, wrong in found if is_clean == kind]))
+            100 * float(np.mean([errors[name] for is_clean, errors in found if is_clean == kind]))
             for kind in (False, True)
         )
         click.echo(f"| {name} | {corrupted:.2f} | {clean:.2f} |")

@@ -1,8 +1,8 @@
-"""A picture of all corruptions at all levels: python -m studies.contact_sheet OUT.png [POSITION]."""
+"""Draw one image under all corruptions at all levels: python -m studies.contact_sheet --help."""
 
-import sys
 from pathlib import Path
 
+import click
 from PIL import Image, ImageDraw, ImageFont
 
 from memo_tta.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt
@@ -10,12 +10,13 @@ from memo_tta.data.sample_images import load_sample
 from memo_tta.files import atomic_file
 from memo_tta.seeding import sample_rng
 
-TILE, GAP, NAME, HEAD = 64, 4, 130, 24
-ROWS = 10  # corruptions below each other; the rest goes beside them
-POSITION = 4  # of the image among the shipped ones
+TILE, GAP, NAME, HEAD = 64, 4, 130, 24  # pixels
+ROWS = 10  # corruptions per column of the sheet
+POSITION = 4  # of the image in the bundled sample
 
 
 def contact_sheet(position: int = POSITION) -> Image.Image:
+    """Draw the bundled image at this position, one row per corruption."""
     image = load_sample()[position].image
     font = ImageFont.load_default(13)
     block = NAME + (1 + len(SEVERITIES)) * (TILE + GAP)
@@ -34,6 +35,13 @@ def contact_sheet(position: int = POSITION) -> Image.Image:
     return sheet
 
 
+@click.command(help=__doc__)
+@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("position", default=POSITION)
+def main(out: Path, position: int) -> None:
+    with atomic_file(out) as part:
+        contact_sheet(position).save(part, "PNG", optimize=True)
+
+
 if __name__ == "__main__":
-    with atomic_file(Path(sys.argv[1])) as part:
-        contact_sheet(*map(int, sys.argv[2:])).save(part, "PNG", optimize=True)
+    main()

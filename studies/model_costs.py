@@ -1,12 +1,13 @@
-"""Time per point and peak memory of methods on the zoo's models: python -m studies.model_costs [MODEL...].
+"""Measure time and peak memory of methods on models of the zoo: python -m studies.model_costs --help.
 
-Weights are random: neither depends on them. Each figure comes from a process of its own.
+Weights are random, as neither depends on them. Each figure comes from a process of its own.
 """
 
 import json
-import sys
+from collections.abc import Sequence
 from time import perf_counter
 
+import click
 import numpy as np
 import torch
 
@@ -17,11 +18,11 @@ from memo_tta.models.classifier import Classifier
 from memo_tta.models.zoo import ZOO
 
 MODELS = ("efficientnet_lite0", "mobilenet_v2", "resnet50", "rvt_small_plus", "resnext101_32x8d")
-TRIED = ("source", "bn1", "tta", "memo")
+MEASURED_METHODS = ("source", "bn1", "tta", "memo")
 
 
 def measure(model: str, method: str) -> tuple[float, int]:
-    """Seconds of the second prediction, and KiB at the peak of the process."""
+    """Return the seconds of the second prediction, and the peak memory of this process in KiB."""
     entry = ZOO[model]
     torch.manual_seed(0)
     module = entry.build(len(class_list(entry.classes))).eval()
@@ -29,22 +30,24 @@ def measure(model: str, method: str) -> tuple[float, int]:
     robust = METHODS[method](classifier)
     image = np.random.default_rng(0).integers(0, 256, (256, 320, 3), dtype=np.uint8)
     robust.predict(image)
-    began = perf_counter()
+    start = perf_counter()
     robust.predict(image)
-    return perf_counter() - began, peak_kib()
+    return perf_counter() - start, peak_kib()
 
 
-def main(models: list[str]) -> None:
-    sys.stdout.write("| model | method | seconds a point | peak memory, GiB |\n|---|---|---|---|\n")
+@click.command(help=__doc__)
+@click.argument("models", nargs=-1)
+@click.option("--one", nargs=2, hidden=True, metavar="MODEL METHOD", help="Measure one pair; print JSON.")
+def main(models: Sequence[str], one: tuple[str, str] | None) -> None:
+    if one is not None:
+        click.echo(json.dumps(measure(*one)))
+        return
+    click.echo("| model | method | seconds a point | peak memory, GiB |\n|---|---|---|---|")
     for model in models or MODELS:
-        for method in TRIED:
+        for method in MEASURED_METHODS:
             seconds, kib = in_new_process("studies.model_costs", "--one", model, method)
-            sys.stdout.write(f"| {model} | {method} | {seconds:.2f} | {kib / 2**20:.2f} |\n")
-            sys.stdout.flush()
+            click.echo(f"| {model} | {method} | {seconds:.2f} | {kib / 2**20:.2f} |")
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--one"]:
-        sys.stdout.write(json.dumps(measure(*sys.argv[2:])))
-    else:
-        main(sys.argv[1:])
+    main()

@@ -1,4 +1,4 @@
-"""Pages with marked places, which are written anew from runs."""
+"""Documentation pages with marked sections that are regenerated from runs."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -8,24 +8,25 @@ from memo_tta.files import atomic_file
 
 MARKED = re.compile(r"(<!-- ([\w-]+) (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-Writer = Callable[[str], str | None]  # from a name; None where the runs behind it are not at hand
+Writer = Callable[[str], str | None]  # from a name to the section's text; None if its runs are missing
 
 
 def fill(text: str, writers: Mapping[str, Writer]) -> str:
-    """What stands between `<!-- KIND NAME -->` and `<!-- end -->` becomes what that kind says of the name.
+    """Replace the text between `<!-- KIND NAME -->` and `<!-- end -->` by what the kind's writer returns.
 
-    Where it says nothing, what stands there stays: not all runs need to be on one machine at one time.
+    Where it returns None the old text stays: not all runs need to be on one machine at one time.
     """
 
-    def written_anew(match: re.Match[str]) -> str:
+    def replace_section(match: re.Match[str]) -> str:
         start, kind, name, end = match.groups()
-        text = writers[kind](name)
-        return match[0] if text is None else f"{start}\n{text.strip()}\n\n{end}"
+        section = writers[kind](name)
+        return match[0] if section is None else f"{start}\n{section.strip()}\n\n{end}"
 
-    return MARKED.sub(written_anew, text)
+    return MARKED.sub(replace_section, text)
 
 
 def fill_page(page: Path, writers: Mapping[str, Writer]) -> None:
+    """Replace the marked sections of a file."""
     text = fill(page.read_text("utf-8"), writers)
     with atomic_file(page) as part:
         part.write_text(text, "utf-8")

@@ -1,8 +1,8 @@
-"""Fills docs/reproduction.md, its CSV and its plot from runs: python -m studies.reproduction_page --help.
+"""Fill docs/reproduction.md, its CSV and its plot from runs: python -m studies.reproduction_page --help.
 
-A line `<!-- run NAME -->` of the page is followed by what that run gave, up to `<!-- end -->`, and
-`<!-- views NAME -->` by error and time over the number of views, from the runs NAME/b1, NAME/b2 and on.
-What runs that are not there gave before stays, on the page and in the CSV.
+The section `<!-- run NAME -->` of the page, up to `<!-- end -->`, shows that run; `<!-- views NAME -->` shows
+error and time over the number of views, from the runs NAME/b1, NAME/b2 and so on. Sections and CSV rows of
+missing runs stay as they are.
 """
 
 import shlex
@@ -15,23 +15,24 @@ import click
 from memo_tta.errors import DataError
 from memo_tta.files import atomic_file
 from memo_tta.report import formatting
-from memo_tta.report.effort import effort_over_views
-from memo_tta.report.markdown import run_markdown
+from memo_tta.report.markdown import run_markdown, table_row
+from memo_tta.report.plots import number_of_views_plot
 from memo_tta.report.run import Run, open_run
 from studies.page_markers import fill_page
 from studies.reproduction_runs import BATCHES, Step, steps
 from studies.result_files import update_csv
 
-# Stand-ins for the places of this machine, so that the commands are anybody's.
+# Shown in commands instead of this machine's paths.
 OUT, AUTHORS, PICTURES = Path("runs"), Path("resnet26_gn.npz"), Path("pictures")
 
 
 def one_run(name: str, runs: Mapping[str, Run], commands: Mapping[str, str]) -> str | None:
-    """Without times: other work runs beside runs of hours."""
+    """Return a run as Markdown; without times, as other work ran at the same time."""
     return run_markdown(runs[name], commands[name], with_seconds=False) if name in runs else None
 
 
 def over_views(name: str, runs: Mapping[str, Run], commands: Mapping[str, str]) -> str | None:
+    """Return a table of error and time over the number of views."""
     found = {batch: runs[run] for batch in BATCHES if (run := f"{name}/b{batch}") in runs}
     if not found:
         return None
@@ -46,15 +47,14 @@ def over_views(name: str, runs: Mapping[str, Run], commands: Mapping[str, str]) 
         errors = [
             text
             for row in rows
-            for text in (formatting.percent(row.error), formatting.span(row.low, row.high))
+            for text in (formatting.percent(row.error), formatting.interval(row.low, row.high))
         ]
-        cells = [str(batch), *errors, *(formatting.seconds(row.seconds) for row in rows)]
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(table_row([str(batch), *errors, *(formatting.seconds(row.seconds) for row in rows)]))
     return "\n".join(lines) + "\n"
 
 
-def begun(out: Path, shown: Sequence[Step]) -> Iterator[tuple[str, Run]]:
-    """The runs that have records."""
+def open_started(out: Path, shown: Sequence[Step]) -> Iterator[tuple[str, Run]]:
+    """Yield the name and run of each step that has records."""
     for step in shown:
         with suppress(DataError):
             yield step.name, open_run(out / step.name)
@@ -66,7 +66,7 @@ def begun(out: Path, shown: Sequence[Step]) -> Iterator[tuple[str, Run]]:
 def main(out: Path, docs: Path) -> None:
     shown: list[Step] = list(steps(OUT, AUTHORS, PICTURES))
     commands = {step.name: shlex.join(step.command(OUT)) for step in shown}
-    runs = dict(begun(out, shown))
+    runs = dict(open_started(out, shown))
     fill_page(
         docs / "reproduction.md",
         {
@@ -75,7 +75,7 @@ def main(out: Path, docs: Path) -> None:
         },
     )
     update_csv(docs / "reproduction.csv", list(commands), runs)
-    plot = effort_over_views([runs[name] for b in BATCHES if (name := f"authors/b{b}") in runs])
+    plot = number_of_views_plot([runs[name] for b in BATCHES if (name := f"authors/b{b}") in runs])
     if plot is not None:
         with atomic_file(docs / "effort.svg") as part:
             part.write_bytes(plot)

@@ -1,4 +1,4 @@
-"""The paper's experiments, as commands that resume: python -m studies.reproduction_runs --help."""
+"""Run the paper's experiments; a second start resumes: python -m studies.reproduction_runs --help."""
 
 import subprocess
 import sys
@@ -8,72 +8,78 @@ from pathlib import Path
 
 import click
 
-BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)  # numbers of views, the paper's B
 NETWORKS = ("efficientnet_lite0", "mobilenet_v2")  # with real ImageNet weights
 PICTURE_METHODS = "source,tta,bn1,memo,tent-bs1"
 PICTURE_VIEWS = "16"
-TUNING = ("--limit", "20", "--n-views", "8")  # half the views: this only compares options
+TUNING = ("--limit", "20", "--n-views", "8")  # half the views: tuning only compares options
 PICTURE_SHIFTS = ("gaussian_noise,motion_blur,contrast,jpeg_compression", "3,5")
 
 
 @dataclass(frozen=True)
 class Step:
-    """A command of `memo`, and what it fills: a folder of records, or a file."""
+    """A `memo` command and the name of what it writes: a folder of records, or a file."""
 
     name: str
     words: tuple[str, ...]
 
     def command(self, out: Path) -> list[str]:
+        """Return the command line that writes into a folder."""
         return ["memo", *self.words, "--out", str(out / self.name)]
 
 
-Steps = Callable[[Path, Path | None, Path | None], Iterator[Step]]  # of OUT, --authors and --pictures
+Steps = Callable[[Path, Path | None, Path | None], Iterator[Step]]  # from OUT, --authors and --pictures
 
 
 @dataclass(frozen=True)
 class Cifar:
-    """What is asked of one ResNet-26."""
+    """The experiments with one ResNet-26 on CIFAR-10."""
 
     name: str
-    weights: Path | None
+    weights: Path | None  # None: the bundled ones
 
     def evaluate(self, run: str, methods: str, *words: str) -> Step:
+        """Return an evaluation with further words of the command line."""
         given = () if self.weights is None else ("--weights", str(self.weights))
         model = ("evaluate", "cifar10", "--model", "resnet26", *given)
         return Step(f"{self.name}/{run}", (*model, "--methods", methods, *words))
 
     def clean(self) -> Step:
+        """Return the evaluation on clean images."""
         return self.evaluate("cifar10", "source,tta,memo")
 
     def corrupted(self) -> Step:
+        """Return the evaluation on corrupted images."""
         return self.evaluate("cifar10-c", "source,tta,memo", "--severities", "1,3,5", "--limit", "500")
 
     def ablations(self) -> Iterator[Step]:
+        """Yield the evaluations with other objectives and with standard augmentation."""
         yield self.evaluate("objectives", "source,memo-pce,memo-ce")
         yield self.evaluate("standard", "source,memo", "--option", "augment=standard")
 
     def views(self) -> Iterator[Step]:
+        """Yield an evaluation for each number of views."""
         for batch in BATCHES:
             words = ("--option", f"n_views={batch}", "--limit", "500")
             yield self.evaluate(f"b{batch}", "source,tta,memo", *words)
 
 
 def on_pictures(network: str, pictures: Path, out: Path) -> Iterator[Step]:
-    """Options from the validation corruptions, then clean and corrupted pictures."""
-    tuned = Step(
+    """Yield tuning on the validation corruptions, then evaluations on clean and corrupted pictures."""
+    tuning = Step(
         f"{network}/memo.toml",
         ("tune", str(pictures), "--model", network, *TUNING),
     )
-    yield tuned
+    yield tuning
     words = ("evaluate", str(pictures), "--model", network, "--methods", PICTURE_METHODS)
-    words += ("--config", str(out / tuned.name), "--option", f"n_views={PICTURE_VIEWS}", "--limit", "100")
+    words += ("--config", str(out / tuning.name), "--option", f"n_views={PICTURE_VIEWS}", "--limit", "100")
     yield Step(f"{network}/clean", words)
     corruptions, levels = PICTURE_SHIFTS
     yield Step(f"{network}/corrupted", (*words, "--corruptions", corruptions, "--severities", levels))
 
 
 def steps(out: Path, authors: Path | None, pictures: Path | None) -> Iterator[Step]:
-    """What decides most comes first: all of it takes hours."""
+    """Yield all experiments, the most important first: together they take hours."""
     shipped = Cifar("shipped", None)
     published = [] if authors is None else [Cifar("authors", authors)]
     for cifar in published:
@@ -93,10 +99,10 @@ def steps(out: Path, authors: Path | None, pictures: Path | None) -> Iterator[St
     yield from shipped.views()
 
 
-def resuming(steps: Steps, about: str | None) -> click.Command:
-    """A command that runs the steps one after the other; what is done already is soon done again."""
+def steps_command(steps: Steps, help_text: str | None) -> click.Command:
+    """Return a command that runs the steps one after the other; completed steps finish at once."""
 
-    @click.command(help=about)
+    @click.command(help=help_text)
     @click.argument("out", type=click.Path(path_type=Path))
     @click.option("--authors", type=click.Path(exists=True, path_type=Path), help="The authors' ResNet-26.")
     @click.option(
@@ -112,5 +118,7 @@ def resuming(steps: Steps, about: str | None) -> click.Command:
     return command
 
 
+main = steps_command(steps, __doc__)
+
 if __name__ == "__main__":
-    resuming(steps, __doc__)()
+    main()

@@ -1,11 +1,15 @@
-"""Shifted images, what they become restored, and what the model says of each:
-python -m studies.restored_picture OUT.png [CORRUPTION LEVEL PLACE]...
+"""Draw shifted images before and after restoration, with the model's predictions.
+
+python -m studies.restored_picture --help
+
+EXAMPLES are triples CORRUPTION LEVEL POSITION, where POSITION is that of a bundled image.
 """
 
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
@@ -13,16 +17,18 @@ import memo_tta as mt
 from memo_tta.data.corruptions import corrupt
 from memo_tta.data.sample_images import load_sample
 from memo_tta.files import atomic_file
-from memo_tta.report.view_panel import CAPTION, GAP, GREY, INK, MARGIN, PAPER, RIGHT, TILE, WRONG
+from memo_tta.report.view_panel import CAPTION, GAP, INK, MARGIN, PAPER, RIGHT, TILE, WRONG, draw_tile
 from memo_tta.seeding import sample_rng
 from memo_tta.views.restoration import RESTORATIONS
 from memo_tta.views.restored_views import Restore, as_tensor
 
-HEAD = 24
-ROW = TILE + CAPTION + GAP
+HEAD = 24  # pixels
+ROW_HEIGHT = TILE + CAPTION + GAP
 COLUMNS = ("before the shift", "as it came", "restored", "answer")
-WIDE = TILE + 3 * GAP
-EXAMPLES = (
+COLUMN_WIDTH = TILE + 3 * GAP
+
+Example = tuple[str, int, int]  # corruption, level, position
+EXAMPLES: tuple[Example, ...] = (
     ("speckle_noise", 4, 21),
     ("gaussian_blur", 5, 19),
     ("spatter", 5, 7),
@@ -30,31 +36,40 @@ EXAMPLES = (
 )
 
 
-def picture(examples: tuple[tuple[str, int, int], ...]) -> Image.Image:
-    """A row per image of the shipped sample; green is right."""
+def draw_examples(examples: Sequence[Example]) -> Image.Image:
+    """Draw one row per example; correct predictions are green."""
     robust = mt.method("restore", mt.load("resnet26"), early_views=None)
-    panel = Image.new("RGB", (MARGIN + len(COLUMNS) * WIDE + GAP, HEAD + len(examples) * ROW), PAPER)
+    size = MARGIN + len(COLUMNS) * COLUMN_WIDTH + GAP, HEAD + len(examples) * ROW_HEIGHT
+    panel = Image.new("RGB", size, PAPER)
     draw = ImageDraw.Draw(panel)
     for column, name in enumerate(COLUMNS):
-        centre = MARGIN + GAP + column * WIDE + TILE / 2
+        centre = MARGIN + GAP + column * COLUMN_WIDTH + TILE / 2
         draw.text((centre, HEAD / 2), name, INK, ImageFont.load_default(14), anchor="mm")
     for row, (corruption, level, position) in enumerate(examples):
-        top, sample = HEAD + row * ROW, load_sample()[position]
+        top, sample = HEAD + row * ROW_HEIGHT, load_sample()[position]
         shifted = corrupt(sample.image, corruption, level, sample_rng(0, f"{corruption} {position}"))
         about = f"{corruption.replace('_', chr(10))}\nlevel {level}"
         draw.text((GAP, top + TILE / 2), about, INK, ImageFont.load_default(14), anchor="lm")
-        for column, (tile, scores) in enumerate(_tiles(robust, sample.image, shifted)):
-            _tile(draw, panel, (MARGIN + GAP + column * WIDE, top), tile, scores, sample.target, robust)
+        for column, (picture, probabilities) in enumerate(_columns(robust, sample.image, shifted)):
+            corner = MARGIN + GAP + column * COLUMN_WIDTH, top
+            label = (robust.classifier.labels or [])[probabilities.argmax()]
+            score = f"{probabilities.max():.0%}"
+            colour = RIGHT if probabilities.argmax() == sample.target else WRONG
+            if picture is None:
+                centre = (corner[0] + TILE / 2, corner[1] + TILE / 2)
+                draw.text(centre, f"{label} {score}", colour, ImageFont.load_default(16), anchor="mm")
+            else:
+                draw_tile(panel, corner, picture, label, score, colour)
     return panel
 
 
-def _tiles(
+def _columns(
     robust: mt.methods.Method[Any], before: np.ndarray, shifted: np.ndarray
 ) -> list[tuple[np.ndarray | None, np.ndarray]]:
-    """A picture of each column, or none, and its probabilities."""
+    """Return a picture and its class probabilities for each column; the answer has no picture."""
     seen = robust.explain(shifted)
     plain = Restore(32).groups(len(seen.before)).get("plain", 0)
-    restored = np.mean([answer.probabilities.numpy() for answer in seen.before[plain:]], axis=0)
+    restored = np.mean([view.probabilities.numpy() for view in seen.before[plain:]], axis=0)
     version = RESTORATIONS["restored"](as_tensor(shifted)).mul(255).round().byte().permute(1, 2, 0).numpy()
     return [
         (before, robust.predict(before).source.probabilities.numpy()),
@@ -64,32 +79,17 @@ def _tiles(
     ]
 
 
-def _tile(
-    draw: ImageDraw.ImageDraw,
-    panel: Image.Image,
-    corner: tuple[int, int],
-    tile: np.ndarray | None,
-    scores: np.ndarray,
-    truth: int,
-    robust: mt.methods.Method[Any],
-) -> None:
-    left, top = corner
-    colour = RIGHT if scores.argmax() == truth else WRONG
-    label, score = (robust.classifier.labels or [])[scores.argmax()], f"{scores.max():.0%}"
-    if tile is None:
-        centre = (left + TILE / 2, top + TILE / 2)
-        draw.text(centre, f"{label} {score}", colour, ImageFont.load_default(16), anchor="mm")
-        return
-    panel.paste(Image.fromarray(tile).resize((TILE, TILE), Image.Resampling.NEAREST), corner)
-    draw.rectangle((left - 2, top - 2, left + TILE + 1, top + TILE + 1), outline=colour, width=2)
-    draw.text((left + TILE / 2, top + TILE + 12), label, colour, ImageFont.load_default(14), anchor="mm")
-    draw.text((left + TILE / 2, top + TILE + 26), score, GREY, ImageFont.load_default(12), anchor="mm")
+@click.command(help=__doc__)
+@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("examples", nargs=-1)
+def main(out: Path, examples: Sequence[str]) -> None:
+    if len(examples) % 3:
+        raise click.UsageError("EXAMPLES: expected triples CORRUPTION LEVEL POSITION")
+    triples = zip(examples[::3], examples[1::3], examples[2::3], strict=True)
+    given = [(corruption, int(level), int(position)) for corruption, level, position in triples]
+    with atomic_file(out) as part:
+        draw_examples(given or EXAMPLES).save(part, "PNG", optimize=True)
 
 
 if __name__ == "__main__":
-    out, *words = sys.argv[1:]
-    given = tuple(
-        (name, int(level), int(position)) for name, level, position in zip(*[iter(words)] * 3, strict=True)
-    )
-    with atomic_file(Path(out)) as part:
-        picture(given or EXAMPLES).save(part, "PNG", optimize=True)
+    main()

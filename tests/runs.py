@@ -1,4 +1,4 @@
-"""Synthetic records and runs whose figures can be counted by hand."""
+"""Synthetic records and runs with known figures."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ CLASSES = 5
 
 
 def record(method: str, position: int, right: bool, **values: Any) -> Record:
-    """A point of class position % 5, answered right or with the next class."""
+    """Return a record of class position % 5, predicted correctly or as the next class."""
     target = position % CLASSES
     prediction = target if right else (target + 1) % CLASSES
     given = {"dataset": "made", "corruption": "", "severity": 0, "score": 0.75, "seconds": 0.5, **values}
@@ -42,7 +42,7 @@ def random_records(
     dataset: str = "made",
     seed: int = 0,
 ) -> list[Record]:
-    """Answers by chance, right two times of three."""
+    """Return random records, two thirds of them right; `points` is the size of every part, or of each."""
     rng = np.random.default_rng(seed)
     sizes = [points] * len(parts) if isinstance(points, int) else points
     return [
@@ -62,8 +62,9 @@ def random_records(
     ]
 
 
-def write_run(folder: Path, records: Sequence[Record], **facts: Any) -> Path:
+def write_run(folder: Path, records: Sequence[Record], **metadata: Any) -> Path:
+    """Write a run as `memo evaluate` does; return its folder."""
     with open_for_writing(folder) as store:
         store.add(records)
-        store.save_metadata(facts)
+        store.save_metadata(metadata)
     return folder

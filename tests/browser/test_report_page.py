@@ -2,7 +2,7 @@
 
 from memo_tta.evaluation.driver import evaluate
 from memo_tta.evaluation.job import EvaluationJob
-from memo_tta.report.page import run_page
+from memo_tta.report.html import run_page
 from memo_tta.report.run import open_run
 from memo_tta.workers import Processes
 from tests.runs import random_records, write_run

@@ -1,3 +1,5 @@
+"""Metrics against counts by hand, known properties and the published constants."""
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -6,13 +8,17 @@ from hypothesis import strategies as st
 from memo_tta.errors import DataError, InputError
 from memo_tta.evaluation.alexnet_errors import ALEXNET, ALEXNET_CLEAN
 from memo_tta.evaluation.metrics import (
-    Bin,
+    ConfidenceBin,
+    calibration,
     calibration_error,
     class_errors,
+    errors_by_class,
     mean_corruption_error,
     relative_mean_corruption_error,
     reliability,
 )
+from memo_tta.evaluation.results import collect
+from tests.runs import random_records
 
 POINTS = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=100)
 HALF_LIKE_FOG = {("fog", level): ALEXNET["fog", level] / 2 for level in range(1, 6)}
@@ -21,10 +27,10 @@ HALF_LIKE_FOG = {("fog", level): ALEXNET["fog", level] / 2 for level in range(1,
 def test_reliability_by_hand():
     rows = reliability([0.0, 0.4, 0.5, 0.9, 1.0], [False, True, True, False, True], bins=4)
     assert rows == [
-        Bin(0, 0.25, 1, 0, 0),
-        Bin(0.25, 0.5, 1, 0.4, 1),
-        Bin(0.5, 0.75, 1, 0.5, 1),
-        Bin(0.75, 1, 2, 0.95, 0.5),
+        ConfidenceBin(0, 0.25, 1, 0, 0),
+        ConfidenceBin(0.25, 0.5, 1, 0.4, 1),
+        ConfidenceBin(0.5, 0.75, 1, 0.5, 1),
+        ConfidenceBin(0.75, 1, 2, 0.95, 0.5),
     ]
 
 
@@ -73,7 +79,7 @@ def test_a_confidence_outside_0_to_1_is_refused(value):
 
 
 def test_arrays_over_other_points_are_refused():
-    with pytest.raises(InputError, match=r"confidence and right: .* got \(2,\) and \(1,\)"):
+    with pytest.raises(InputError, match=r"confidence and is_correct: .* got \(2,\) and \(1,\)"):
         reliability([0.5, 0.5], [True])
     with pytest.raises(InputError, match=r"target and prediction: .* got \(0,\) and \(0,\)"):
         class_errors([], [], 3)
@@ -90,6 +96,20 @@ def test_class_errors_weighed_by_points_are_the_error(pairs):
     errors, points = class_errors(label, prediction, 9), np.bincount(label, minlength=9)
     assert errors.shape == (9,) and (np.isnan(errors) == (points == 0)).all()
     assert np.nansum(errors * points) / len(pairs) == pytest.approx((label != prediction).mean())
+
+
+def test_calibration_and_classes_are_of_all_points():
+    records = random_records([("fog", 1), ("fog", 5), ("snow", 5)])
+    (block,) = collect(records)
+    chosen = [r for r in records if r.method == "tta"]
+    bins, error = calibration(block, "tta")
+    assert error == calibration_error([r.score for r in chosen], [r.right for r in chosen])
+    assert sum(b.points for b in bins) == len(chosen)
+    of_class = [[not r.right for r in chosen if r.target == target] for target in range(5)]
+    errors = errors_by_class(block, "tta", 6)
+    assert errors[:5].tolist() == pytest.approx([np.mean(flags) for flags in of_class]) and np.isnan(
+        errors[5]
+    )
 
 
 @pytest.mark.parametrize("label", [-1, 3])
@@ -139,8 +159,11 @@ def test_another_baseline_may_have_other_corruptions():
     ("errors", "message"),
     [
         ({}, "expected the errors of at least one corruption, got none"),
-        ({**HALF_LIKE_FOG, ("rain", 1): 0.3}, "no corruption 'rain', it has gaussian_noise, .*fog.*jpeg"),
-        ({("fog", 6): 0.3}, "no level of fog 6, it has 1, 2, 3, 4, 5"),
+        (
+            {**HALF_LIKE_FOG, ("rain", 1): 0.3},
+            "no corruption 'rain': choose from gaussian_.*fog.*jpeg",
+        ),
+        ({("fog", 6): 0.3}, "no severity of fog 6: choose from 1, 2, 3, 4, 5"),
         ({("fog", 1): 43.5}, r"expected errors as fractions in 0\.\.1, got 43\.5"),
         ({("fog", 1): float("nan")}, r"expected errors as fractions in 0\.\.1, got nan"),
     ],

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from memo_tta.data.dataset import Dataset, balanced
 from memo_tta.errors import ConfigError, InputError
 from memo_tta.evaluation.class_matching import match_classes
+from memo_tta.evaluation.comparison import method_results
 from memo_tta.evaluation.records import Record, SkippedPoint
+from memo_tta.evaluation.results import collect
 from memo_tta.evaluation.runner import Methods, run
 from memo_tta.evaluation.statistics import wilson_interval
-from memo_tta.evaluation.summary import summarise
 from memo_tta.methods import METHODS
 from memo_tta.views import AugMix
 from tests.nets import SIZE, build_classifier, pictures
@@ -129,10 +130,11 @@ def test_bad_images_stop_unless_they_may_be_skipped():
 def test_summary_counts_errors_by_data_set_and_method():
     methods = {"source": METHODS["source"](build_classifier("group-norm"))}
     records = run_all(dataset(10), methods)
-    (row,) = summarise(records)
+    (block,) = collect(records)
+    (row,) = method_results(block)
     wrong = sum(r.prediction != r.target for r in records)
-    assert (row.dataset, row.method, row.points, row.error) == ("noise", "source", 10, wrong / 10)
-    assert (row.low, row.high) == wilson_interval(wrong, 10)
+    assert (block.dataset, row.method, row.points, row.error) == ("noise", "source", 10, wrong / 10)
+    assert (row.low, row.high) == pytest.approx(wilson_interval(wrong, 10), rel=1e-12)
     assert row.seconds == np.median([r.seconds for r in records])
 
 

@@ -1,60 +1,73 @@
 """The demo: pictures, page and command, on random weights."""
 
 import hashlib
+import io
 import re
+import sys
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from memo_tta.cli import main
-from memo_tta.cli.demo import _telling
+from memo_tta.cli.demo import choose_examples
+from memo_tta.data.dataset import Dataset
 from memo_tta.data.sample_images import SHIFTS, load_sample, shifted
-from memo_tta.evaluation.records import Record
-from memo_tta.evaluation.summary import Summary
+from memo_tta.evaluation.comparison import ResultTable, method_results
+from memo_tta.evaluation.results import collect
 from memo_tta.methods import Memo, Prediction
-from memo_tta.report.html import Figure, demo_page
-from memo_tta.report.table import summary_table
-from memo_tta.report.view_panel import RIGHT, WRONG, view_panel
+from memo_tta.report.html import summary_page
+from memo_tta.report.terminal import summary_table
+from memo_tta.report.view_panel import RIGHT, WRONG, Figure, view_panel
 from tests.nets import build_classifier, pictures
-
-ROWS = [
-    Summary("noise", "source", 100, 0.54, 0.44, 0.63, 0.007),
-    Summary("noise", "memo", 100, 0.5, 0.4, 0.6, 0.18),
-    Summary("<b>", "source", 100, 0.1, 0.05, 0.2, 0.007),
-]
+from tests.runs import record
 
 # SHA-256 of the first images of CIFAR-10's test set, 32 x 32 x 3 bytes each.
 FIRST_SIXTEEN = "9ba28c0857ab703c5a211ab6a9c3418c65bfae0cb717fcbd1e78e8cfd343ad8b"
 
 
-def answer(label: str) -> Prediction:
+def prediction(label: str) -> Prediction:
     return Prediction(torch.tensor([5.0 * (label == name) for name in "abc"]), tuple("abc"))
+
+
+def tables() -> list[ResultTable]:
+    """Return results of 100 images: source gets 54 wrong under noise, memo 50, and source 10 under "<b>"."""
+    counts = {("noise", "source"): (54, 0.007), ("noise", "memo"): (50, 0.18), ("<b>", "source"): (10, 0.007)}
+    records = [
+        record(method, position, position >= wrong, dataset=dataset, seconds=seconds)
+        for (dataset, method), (wrong, seconds) in counts.items()
+        for position in range(100)
+    ]
+    return [(block, method_results(block)) for block in collect(records)]
+
+
+def pixels(data: Dataset) -> np.ndarray:
+    return np.stack([sample.image for sample in data])
 
 
 def test_sample_images_are_balanced_and_those_of_the_test_set():
     sample = load_sample()
-    assert sample.images.shape == (500, 32, 32, 3) and np.bincount(sample.targets).tolist() == [50] * 10
+    assert pixels(sample).shape == (500, 32, 32, 3) and np.bincount(sample.targets).tolist() == [50] * 10
     assert sample.targets[:16].tolist() == [3, 8, 8, 0, 6, 6, 1, 6, 3, 1, 0, 9, 5, 7, 9, 8]
-    assert hashlib.sha256(np.array(sample.images[:16]).tobytes()).hexdigest() == FIRST_SIXTEEN
+    assert hashlib.sha256(pixels(sample)[:16].tobytes()).hexdigest() == FIRST_SIXTEEN
 
 
 @pytest.mark.parametrize("name", SHIFTS)
 def test_shifts_change_the_pixels_and_nothing_else(name):
     sample = load_sample()
-    spoilt = shifted(sample, name)
-    assert (
-        spoilt.name == name and spoilt.images.dtype == np.uint8 and (spoilt.targets == sample.targets).all()
-    )
-    np.testing.assert_array_equal(spoilt.images, shifted(sample, name).images)
-    difference = spoilt.images.astype(float) - sample.images
+    data = shifted(sample, name)
+    before, after = pixels(sample), pixels(data)
+    assert data.name == name and after.dtype == np.uint8 and (data.targets == sample.targets).all()
+    np.testing.assert_array_equal(after, pixels(shifted(sample, name)))
+    difference = after.astype(float) - before
     if name == "clean":
         assert not difference.any()
     elif name == "noise":
-        inside = (sample.images > 100) & (sample.images < 155)  # far from being clipped
+        inside = (before > 100) & (before < 155)  # far from being clipped
         assert difference[inside].std() == pytest.approx(25.5, rel=0.02)
     else:
-        assert spoilt.images.std(axis=(1, 2)).mean() < 0.95 * sample.images.std(axis=(1, 2)).mean()
+        assert after.std(axis=(1, 2)).mean() < 0.95 * before.std(axis=(1, 2)).mean()
 
 
 def test_explanation_holds_the_views_and_both_answers():
@@ -73,64 +86,47 @@ def test_explanation_holds_the_views_and_both_answers():
 
 
 def test_a_panel_marks_right_and_wrong_answers():
-    before, after = [answer("a"), answer("b")], [answer("b"), answer("b")]
-    panel = view_panel(pictures(2), before, after, truth="b")
-    pixels = np.asarray(panel)
+    before, after = [prediction("a"), prediction("b")], [prediction("b"), prediction("b")]
+    panel = np.asarray(view_panel(pictures(2), before, after, target="b"))
     left, right = 110 + 10 + 48, 110 + 10 + 106 + 48  # centres of the two columns
-    top_edges, bottom_edges = pixels[8], pixels[8 + 96 + 34 + 10]
+    top_edges, bottom_edges = panel[8], panel[8 + 96 + 34 + 10]
     assert tuple(top_edges[left]) == WRONG and tuple(top_edges[right]) == RIGHT
     assert tuple(bottom_edges[left]) == RIGHT and tuple(bottom_edges[right]) == RIGHT
 
 
 def test_the_page_needs_nothing_from_outside():
-    figure = Figure(view_panel(pictures(1), [answer("a")], [answer("b")], "b"), "a <noisy> b")
-    page = demo_page(ROWS, [figure], "made by hand")
-    assert "54.0 %" in page and "-4.0" in page and "made by hand" in page
+    figure = Figure(view_panel(pictures(1), [prediction("a")], [prediction("b")], "b"), "a <noisy> b")
+    page = summary_page("Title", "Introduction.", tables(), [figure], "made by hand")
+    assert "54.0 %" in page and "−4.0" in page and "180 ms" in page and "made by hand" in page
     assert "&lt;noisy&gt;" in page and "&lt;b&gt;" in page and "<b>" not in page
     assert not re.findall(r"(?:src|href)=\"(?!data:)", page) and "$" not in page
 
 
 def test_the_table_names_a_data_set_once():
-    table = summary_table(ROWS)
-    assert list(table.columns[0].cells) == ["noise", "", "<b>"]
-    assert list(table.columns[4].cells) == ["", "[green]-4.0[/]", ""]
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=80, color_system="standard")
+    console.print(summary_table(tables()))
+    lines = output.getvalue().splitlines()[1:]
+    words = [re.sub(r"\x1b\[\d+m", "", line).split() for line in lines]
+    assert [line[:2] for line in words] == [["noise", "source"], ["memo", "50.0"], ["<b>", "source"]]
+    assert words[1][1:] == ["50.0", "40.4", "to", "59.6", "-4.0", "180"]
+    assert re.search(r"\[32m *-4\.0", lines[1])
 
 
-def test_the_command_prints_a_table_and_writes_the_page(weights, tmp_path, capsys):
+def test_the_command_prints_a_table_and_writes_the_page(weights, tmp_path, capsys, monkeypatch):
     out = tmp_path / "demo"
+    for extra in ("matplotlib", "pyarrow"):
+        monkeypatch.setitem(sys.modules, extra, None)  # the demo needs no extra
     with pytest.raises(SystemExit) as stopped:
         main(["demo", "--weights", str(weights), "--out", str(out), "--points", "2"])
     text = capsys.readouterr().out
     assert stopped.value.code == 0
     assert all(word in text for word in ("low contrast", "memo", "index.html", "Try next", "memo predict"))
-    assert "<table>" in (out / "index.html").read_text("utf-8")
-
-
-def record(dataset: str, position: int, right: bool, method: str = "memo") -> Record:
-    return Record(
-        dataset,
-        "",
-        0,
-        position,
-        str(position),
-        method,
-        0,
-        int(not right),
-        0.9,
-        0.1,
-        0.1,
-        None,
-        True,
-        "adapted",
-        None,
-        0.1,
-        0.0,
-        0.0,
-    )
+    assert '<table class="wide summary">' in (out / "index.html").read_text("utf-8")
 
 
 def test_pictures_show_what_was_helped_and_what_was_hurt():
-    answers = [  # right before, right after
+    outcomes = [  # right before, right after
         ("noise", 0, True, True),
         ("noise", 2, False, True),
         ("noise", 3, False, True),
@@ -138,8 +134,9 @@ def test_pictures_show_what_was_helped_and_what_was_hurt():
         ("blur", 5, False, True),
         ("blur", 6, True, False),
     ]
-    records = [record("noise", 1, True, method="tta")]
-    for dataset, position, before, after in answers:
-        records += [record(dataset, position, before, "source"), record(dataset, position, after)]
-    chosen = [(verdict, r.dataset, r.position) for verdict, r in _telling(records)]
-    assert chosen == [("set right", "blur", 5), ("set right", "noise", 2), ("made wrong", "blur", 4)]
+    records = [record("tta", 1, True, dataset="noise")]
+    for dataset, position, before, after in outcomes:
+        records.append(record("source", position, before, dataset=dataset))
+        records.append(record("memo", position, after, dataset=dataset))
+    chosen = [(verdict, shift, point.position) for verdict, shift, point in choose_examples(collect(records))]
+    assert chosen == [("corrected", "blur", 5), ("corrected", "noise", 2), ("made wrong", "blur", 4)]

@@ -1,56 +1,67 @@
-"""Runs beside the paper, as Markdown and in the pages that are filled with it."""
+"""Runs compared with the paper, as Markdown and in the pages that studies fill."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from memo_tta.evaluation.analysis import compare, mean_error
+from memo_tta.data.corruptions.severity import CorruptionLevel
+from memo_tta.evaluation.comparison import compare, mean_error
 from memo_tta.evaluation.job import EvaluationJob
 from memo_tta.report.markdown import run_markdown
-from memo_tta.report.paper_comparison import compare_with_paper
-from memo_tta.report.run import open_run
+from memo_tta.report.paper_comparison import PaperComparison, compare_with_paper
+from memo_tta.report.run import Run, open_run
 from studies import beyond_page, beyond_runs, reproduction_page, result_files
 from studies.page_markers import fill
 from studies.reproduction_runs import steps
 from tests.runs import random_records, record, write_run
 
+CLEAN = CorruptionLevel("", 0)
 
-def cifar_run(folder, wrong, points=1000, **job):
-    """So many wrong answers of each method, the first points of all."""
+
+def cifar_run(
+    folder: Path,
+    wrong: Mapping[str, int],
+    points: int = 1000,
+    model: str = "resnet26",
+    shift: CorruptionLevel = CLEAN,
+) -> Run:
+    """Write a run in which each method is wrong on its first points, as many as given."""
     records = [
-        record(method, position, position >= count, dataset="cifar10", **job.get("shift", {}))
+        record(method, position, position >= count, dataset="cifar10", **shift._asdict())
         for method, count in wrong.items()
         for position in range(points)
     ]
-    facts = EvaluationJob(
-        data=("cifar10",), model=job.get("model", "resnet26"), methods=tuple(wrong)
-    ).as_dict()
-    return open_run(write_run(folder, records, job=facts))
+    job = EvaluationJob(data=("cifar10",), model=model, methods=tuple(wrong))
+    return open_run(write_run(folder, records, job=job.as_dict()))
 
 
-def beside(run):
+def paper_comparisons(run: Run) -> dict[str, PaperComparison]:
     ((block, rows),) = run.tables
     return {one.row.method: one for one in compare_with_paper(run, block, rows)}
 
 
 def test_the_paper_agrees_where_its_figure_is_in_the_interval(tmp_path):
     # The paper: source 9.2, memo 7.3. Of 1000 points, 9.2 % has the interval 7.6 to 11.2.
-    found = beside(cifar_run(tmp_path / "near", {"source": 92, "memo": 73}))
+    found = paper_comparisons(cifar_run(tmp_path / "near", {"source": 92, "memo": 73}))
     assert found["source"].agrees and found["memo"].agrees and found["memo"].change_agrees
-    assert found["memo"].theirs == 7.3 and found["memo"].their_change == pytest.approx(-1.9)
-    found = beside(cifar_run(tmp_path / "far", {"source": 130, "memo": 73}))
+    assert found["memo"].paper == 7.3 and found["memo"].paper_change == pytest.approx(-1.9)
+    found = paper_comparisons(cifar_run(tmp_path / "far", {"source": 130, "memo": 73}))
     assert found["source"].agrees is False and found["memo"].agrees
     assert found["memo"].change_agrees is False  # -5.7 here
-    assert found["source"].their_change is None and found["source"].change_agrees is None
+    assert found["source"].paper_change is None and found["source"].change_agrees is None
 
 
 def test_other_models_have_no_paper_beside_them(tmp_path):
     run = cifar_run(tmp_path, {"source": 92, "memo": 73}, model="efficientnet_lite0")
-    assert beside(run) == {} and "paper" not in run_markdown(run)
+    assert paper_comparisons(run) == {} and "paper" not in run_markdown(run)
 
 
-def table_rows(text):
+def table_rows(text: str | None) -> dict[str, list[str]]:
+    """Return the cells of all Markdown table rows by their first cell."""
+    assert text is not None
     cells = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line
     ]
@@ -77,7 +88,7 @@ def test_every_corruption_has_its_row(tmp_path):
     ((block, _),) = run.tables
     assert text.count("| fog |") == 2 and text.count("| snow |") == 1
     assert re.search(r"\| level 5 \| source \| tta \| memo \|", text)
-    fog = 100 * block.parts["fog", 1]["source"].error
+    fog = 100 * block.parts[CorruptionLevel("fog", 1)]["source"].error
     assert f"| fog | {fog:.1f} (9.7) |" in text
 
 
@@ -104,8 +115,8 @@ def test_every_step_is_a_command_that_exists(tmp_path, memo, steps):
         assert all(word in known for word in options if word.startswith("--"))
 
 
-def committed(folder, runs):
-    """The rows that stay of runs."""
+def committed(folder: Path, runs: Mapping[str, Run]) -> list[dict[str, str]]:
+    """Return the rows of runs in the CSV file that is committed."""
     result_files.update_csv(folder / "results.csv", list(runs), runs)
     return result_files.read_csv(folder / "results.csv")
 
@@ -139,30 +150,30 @@ def test_methods_compare_in_the_csv_as_in_the_run(tmp_path):
     run = open_run(
         write_run(tmp_path, records, job=EvaluationJob(data=("cifar10",), model="resnet26").as_dict())
     )
-    ((mine, _),) = run.tables
-    theirs = result_files.blocks(committed(tmp_path, {"a": run}))["a"]
-    assert compare(theirs, "memo", "source") == compare(mine, "memo", "source")
-    assert mean_error(theirs, "tta") == mean_error(mine, "tta")
+    ((block, _),) = run.tables
+    stored = result_files.blocks(committed(tmp_path, {"a": run}))["a"]
+    assert compare(stored, "memo", "source") == compare(block, "memo", "source")
+    assert mean_error(stored, "tta") == mean_error(block, "tta")
 
 
 def test_a_run_that_is_not_whole_is_counted_but_compared_with_none(tmp_path):
     run = cifar_run(tmp_path / "run", {"source": 92})
-    run.facts["total"] = 2000
+    run.metadata["total"] = 2000
     rows = committed(tmp_path, {"a": run})
     assert result_files.errors(rows) == {("a", ("", 0), "source"): 0.092} and result_files.blocks(rows) == {}
 
 
 def test_runs_of_the_same_points_are_compared_as_one(tmp_path):
-    """Of 1,000 points, memo errs on 73 and restore on the first 40 of them."""
+    """Of 1,000 points, memo gets 73 wrong, and restore the first 40 of them."""
     others = cifar_run(tmp_path / "others", {"source": 92, "tta": 80, "memo": 73})
-    ours = cifar_run(tmp_path / "ours", {"restore": 40})
-    level = {"shift": {"corruption": "fog", "severity": 5}}
+    restore = cifar_run(tmp_path / "restore", {"restore": 40})
+    fog = CorruptionLevel("fog", 5)
     runs = {
         "a/cifar10": others,
-        "a/restore": ours,
-        "a/cifar10-c": cifar_run(tmp_path / "c", {"source": 92, "tta": 80, "memo": 73}, **level),
-        "a/restore-c": cifar_run(tmp_path / "rc", {"restore": 100}, **level),
-        "a/stepped-c": cifar_run(tmp_path / "step", {"memo": 90}, **level),
+        "a/restore": restore,
+        "a/cifar10-c": cifar_run(tmp_path / "c", {"source": 92, "tta": 80, "memo": 73}, shift=fog),
+        "a/restore-c": cifar_run(tmp_path / "rc", {"restore": 100}, shift=fog),
+        "a/stepped-c": cifar_run(tmp_path / "step", {"memo": 90}, shift=fog),
     }
     rows, commands = committed(tmp_path, runs), {name: f"memo {name}" for name in runs}
     page = beyond_page.Page(rows, {}, commands)
@@ -176,7 +187,7 @@ def test_runs_of_the_same_points_are_compared_as_one(tmp_path):
         and levels["all levels"] == levels["level 5"]
     )
     assert table_rows(page.corruptions("a"))["fog"][:4] == ["9.2", "8.0", "7.3", "10.0"]
-    assert "-1.0 points (-1." in (page.step("a") or "")
+    assert "-1.0 points (-1." in str(page.step("a"))
     counted = [{**row, "wrong_points": ""} if row["run"] == "a/cifar10" else row for row in rows]
     assert table_rows(beyond_page.Page(counted, {}, commands).clean("a"))["clean"][4:] == [
         "-5.2",
@@ -195,19 +206,19 @@ def test_time_is_a_share_of_memo_s(tmp_path):
     assert rows["clean"][6] == "3.0"  # all stop early
     some = [replace(record("restore", position, True), status="averaged") for position in range(25)]
     others = [record("restore", position, True) for position in range(25, 100)]
-    assert beyond_page.passes(write_run(tmp_path / "some", [*some, *others])) == 3 + 16 / 4
+    assert beyond_page.forward_passes(write_run(tmp_path / "some", [*some, *others])) == 3 + 16 / 4
 
 
 def test_pictures_stand_beside_the_counts_of_other_methods(tmp_path):
-    shift = {"corruption": "fog", "severity": 5}
+    fog = CorruptionLevel("fog", 5)
     runs = {
         "a/clean-restore": cifar_run(tmp_path / "clean", {"source": 92, "restore": 40}),
-        "a/corrupted-restore": cifar_run(tmp_path / "fog", {"source": 60, "restore": 50}, shift=shift),
+        "a/corrupted-restore": cifar_run(tmp_path / "fog", {"source": 60, "restore": 50}, shift=fog),
     }
     for part, points in (("clean", 200), ("corrupted", 100)):
         others = {"tta": 3, "bn1": 3, "memo": 4, "tent-bs1": 8}
-        kind = {"shift": shift} if part == "corrupted" else {}
-        runs[f"a/{part}"] = cifar_run(tmp_path / f"other-{part}", others, points=points, **kind)
+        shift = fog if part == "corrupted" else CLEAN
+        runs[f"a/{part}"] = cifar_run(tmp_path / f"other-{part}", others, points, shift=shift)
     page = beyond_page.Page(committed(tmp_path, runs), {}, {name: f"memo {name}" for name in runs})
     rows = table_rows(page.pictures("a"))
     assert rows["clean"][:6] == ["9.2", "1.5", "1.5", "2.0", "4.0", "4.0"] and rows["clean"][6][:4] == "-5.2"

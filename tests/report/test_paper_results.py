@@ -1,10 +1,10 @@
-"""The paper's own figures, and where they stand beside those of a run."""
+"""The paper's published figures, and how a page shows them."""
 
 import pytest
 
 from memo_tta.data.corruptions.severity import TEST
 from memo_tta.evaluation.job import EvaluationJob
-from memo_tta.report.page import run_page
+from memo_tta.report.html import run_page
 from memo_tta.report.paper_results import CIFAR, CIFAR10C, published
 from memo_tta.report.run import open_run
 from tests.runs import random_records, write_run
@@ -38,7 +38,7 @@ def test_the_papers_figures_stand_beside_ours(tmp_path):
         data=["cifar10-c"], model="resnet26", options={"memo": {"n_views": 32}}
     )  # as the paper has it
     page = run_page([open_run(write_run(tmp_path / "run", records, job=job.as_dict()))])
-    table = page[page.index("Beside the paper") : page.index("By corruption")]
+    table = page[page.index("Comparison with the paper") : page.index("By corruption")]
     source, memo = (
         sum(CIFAR10C[m][c][s - 1] for c, s in (("fog", 5), ("snow", 1))) / 2 for m in ("source", "memo")
     )

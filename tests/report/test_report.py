@@ -1,4 +1,4 @@
-"""`memo report`: what it says is what the records say."""
+"""`memo report` against figures counted independently from the records."""
 
 import csv
 import io
@@ -14,7 +14,7 @@ from rich.console import Console
 
 from memo_tta.evaluation.job import EvaluationJob
 from memo_tta.evaluation.store import open_for_reading, open_for_writing
-from memo_tta.report.page import run_page
+from memo_tta.report.html import run_page
 from memo_tta.report.run import open_run
 from memo_tta.report.terminal import print_runs
 from tests.runs import random_records, record, write_run
@@ -39,13 +39,13 @@ def build():
 
 @pytest.fixture
 def run(tmp_path):
-    """Four parts of unequal size."""
+    """Write a run with four parts of unequal size."""
     return write_run(tmp_path / "run", random_records(PARTS, (30, 40, 50, 60)))
 
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
-    """A model, data and the run that a command made of them."""
+    """Write a model file and a data file."""
     folder = tmp_path_factory.mktemp("real")
     (folder / "own.py").write_text(OWN)
     x = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
@@ -60,7 +60,7 @@ def evaluate(memo, real, out):
 
 
 def rows_of(page):
-    """The main table of a page: text of its cells by method."""
+    """Return the words of each cell of the main table, by method."""
     rows = re.findall(r'<tr class="method"><th>(.*?)</th>(.*?)</tr>', page)
     cells = ((name, re.findall("<td>(.*?)</td>", row)) for name, row in rows)
     return {name: [re.sub("<.*?>", " ", cell).split() for cell in row] for name, row in cells}
@@ -72,8 +72,8 @@ def test_table_and_page_say_what_pandas_counts(memo, run, tmp_path):
     assert code == 0
     data = pd.read_parquet(tmp_path / "out.parquet")
     data["wrong"] = data["label"] != data["prediction"]
-    parts = data.groupby(["method", "corruption", "severity"])["wrong"].mean()
-    errors = 100 * parts.groupby("method").mean()
+    parts = pd.Series(data.groupby(["method", "corruption", "severity"])["wrong"].mean())
+    errors = {method: 100 * mean for method, mean in pd.Series(parts.groupby("method").mean()).items()}
     points = data.pivot(index=["corruption", "severity", "sample"], columns="method", values="wrong")
     seconds = data.groupby("method")["seconds"].median()
     page = rows_of((tmp_path / "out.html").read_text("utf-8"))
@@ -99,7 +99,7 @@ def test_the_files_have_these_columns(memo, run, tmp_path):
     one, two = pd.read_parquet(tmp_path / "one.parquet"), pd.read_parquet(tmp_path / "two.parquet")
     assert list(one.columns) == COLUMNS and list(two.columns) == ["run", *COLUMNS]
     assert len(one) == 3 * 180 and len(two) == len(one) + 15 and set(two["run"]) == {str(run), str(other)}
-    assert one["adapted"].dtype == bool and one["marginal_entropy"].isna().sum() == 2 * 180
+    assert one["adapted"].dtype == bool and one["marginal_entropy"].isna().tolist().count(True) == 2 * 180
     with (tmp_path / "one.csv").open(newline="") as file:
         lines = list(csv.reader(file))
     assert lines[0] == COLUMNS and len(lines) == 1 + len(one)
@@ -119,17 +119,17 @@ def test_differences_are_green_where_they_help(tmp_path):
         record(m, position, bool(right)) for m, rights in answers for position, right in enumerate(rights)
     ]
     run = open_run(write_run(tmp_path / "run", records))
-    console = Console(file=io.StringIO(), force_terminal=True, width=200, color_system="standard")
-    print_runs([run], console)
-    lines = console.file.getvalue().splitlines()[1:]
+    output = io.StringIO()
+    print_runs([run], Console(file=output, force_terminal=True, width=200, color_system="standard"))
+    lines = output.getvalue().splitlines()[1:]
     assert [line.split()[0] for line in lines[1:4]] == ["source", "tta", "memo"]
     assert "run · made" in lines[0] and "\x1b[31m" in lines[2] and "\x1b[32m" in lines[3]
     assert re.search(r"\[31m *\+50\.0", lines[2]) and re.search(r"\[32m *-50\.0", lines[3])
-    narrow = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
-    print_runs([run], narrow)
-    text = narrow.file.getvalue()
+    output = io.StringIO()
+    print_runs([run], Console(file=output, force_terminal=True, width=80, color_system=None))
+    text = output.getvalue()
     assert text.count("method") == 2 and "…" not in text and max(map(len, text.splitlines())) <= 80
-    assert all(title in text for title in ("to source", "to tta", "s/point", "predict"))
+    assert all(title in text for title in ("to source", "to tta", "s/image", "predict"))
 
 
 def test_what_comes_from_the_run_is_escaped(tmp_path):
@@ -157,7 +157,7 @@ def test_the_page_is_alone_in_the_world_and_always_the_same(run):
     assert page == run_page([open_run(run)])
     for title in ("Results", "By corruption and level", "Helped and hurt", "Calibration", "By class"):
         assert f">{title}</h" in page
-    assert "Beside the paper" not in page and "Error against time" not in page
+    assert "Comparison with the paper" not in page and "Error against time" not in page
 
 
 def test_a_run_of_one_part_has_no_map(tmp_path):
@@ -187,8 +187,8 @@ def test_an_unfinished_run_says_what_is_missing(memo, real, tmp_path):
     ]
     run = write_run(tmp_path / "run", records, job=job.as_dict(), total=90)
     code, out, _ = memo("report", run, "--html", tmp_path / "out.html")
-    assert code == 0 and "35 of 90 records are missing: go on with `memo evaluate" in out
-    assert "of 20 points, tta 15; differences use shared points" in out
+    assert code == 0 and "35 of 90 records are missing: continue with `memo evaluate" in out
+    assert "tta has 15 of 20 images; differences use shared images" in out
     assert "35 of 90 records are missing" in (tmp_path / "out.html").read_text("utf-8")
 
 
@@ -201,10 +201,10 @@ def test_a_real_run_with_its_pictures_and_its_command(memo, real, tmp_path):
     assert code == 0, err
     page = run_page([opened])
     change = opened.tables[0][1][2].to_source
-    assert change.helped or change.hurt
+    assert change is not None and (change.helped or change.hurt)
     panels = min(3, change.helped) + min(3, change.hurt)
     assert page.count('<img class="panel" src="data:image/png') == panels
-    assert "torch" in page and opened.facts["fingerprint"] in page and opened.facts["began"] in page
+    assert "torch" in page and opened.metadata["fingerprint"] in page and opened.metadata["began"] in page
     (real / "own.py").rename(real / "away.py")
     try:
         page = run_page([open_run(out)])
@@ -242,7 +242,7 @@ def test_views_are_those_that_the_method_took(tmp_path):
     given = EvaluationJob(data=["made"], model="resnet26", methods=("restore", "memo"), options=former)
     run = open_run(write_run(tmp_path / "given", random_records([("", 0)]), job=given.as_dict()))
     assert (run.n_views("restore"), run.n_views("memo")) == (8, None)
-    assert run.unusual_options("restore") == {"n_views": 8}
+    assert run.changed_options("restore") == {"n_views": 8}
 
 
 def views_run(folder, views):
@@ -294,6 +294,14 @@ def test_of_many_classes_the_worst_are_shown(tmp_path):
     table = page[page.index("By class") :]
     assert re.findall(r"<th>(class\d+)</th>", table) == [f"class{n}" for n in range(39, 29, -1)]
     assert "The 10 classes with the largest error of source" in page
+
+
+def test_classes_without_images_do_not_count_as_many(tmp_path):
+    labels = {"made": [f"class{n}" for n in range(40)]}
+    run = write_run(tmp_path / "run", random_records([("", 0)]), labels=labels)
+    page = run_page([open_run(run)])
+    assert re.findall(r"<th>(class\d+)</th>", page) == [f"class{n}" for n in range(5)]
+    assert "Error in percent, over all images of the class." in page and "the largest error of" not in page
 
 
 def test_a_missing_library_is_one_line(memo, run, tmp_path, monkeypatch):

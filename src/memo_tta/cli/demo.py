@@ -1,5 +1,6 @@
-"""`memo demo`: ResNet-26 on the embedded images, as a table, a page and pictures."""
+"""`memo demo`: ResNet-26 on the bundled images, as a table, a page and pictures."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,60 +11,62 @@ from memo_tta.cli.progress import progress
 
 if TYPE_CHECKING:
     from memo_tta.data.dataset import Dataset
+    from memo_tta.evaluation.changed_points import ChangedPoint
     from memo_tta.evaluation.records import Record
-    from memo_tta.methods import Memo
-    from memo_tta.report.html import Figure
+    from memo_tta.evaluation.results import ResultBlock
+    from memo_tta.models.classifier import Classifier
+    from memo_tta.report.view_panel import Figure
 
-POINTS = 50  # images per shift: about a minute on two cores
+IMAGES = 50  # per shift: about a minute on two cores
 METHODS = ("source", "tta", "memo")
+TITLE = "One model, one image at a time"
+INTRODUCTION = (
+    "A small ResNet-26, trained on clean CIFAR-10 images, classifies clean, noisy, blurred and low-contrast "
+    "ones."
+)
 
 
 @click.command(epilog="Example: memo demo --out demo")
-@click.option("--weights", type=click.Path(path_type=Path), help="Weights of ResNet-26 of your own.")
-@click.option("--out", default=Path("demo"), type=click.Path(path_type=Path), help="Folder of the page.")
-@click.option("--points", default=POINTS, show_default=True, type=click.IntRange(1, 500))
+@click.option("--weights", type=click.Path(path_type=Path), help="Use these weights of ResNet-26.")
+@click.option("--out", default=Path("demo"), type=click.Path(path_type=Path), help="Folder for the page.")
+@click.option(
+    "--points",
+    default=IMAGES,
+    show_default=True,
+    type=click.IntRange(1, 500),
+    help="Number of images per shift.",
+)
 def demo(weights: Path | None, out: Path, points: int) -> None:
-    """See it work: source, tta and memo on clean, noisy, blurred and low-contrast CIFAR-10 images.
+    """Compare source, tta and memo on clean, noisy, blurred and low-contrast CIFAR-10 images.
 
-    Prints a table, and writes a page and pictures of views with the model's answers before and after.
+    Prints a table, and writes a page with pictures of views and the predictions before and after adaptation.
     """
     from memo_tta.data.dataset import balanced
     from memo_tta.data.sample_images import SHIFTS, load_sample, shifted
-    from memo_tta.evaluation.records import Record
-    from memo_tta.evaluation.runner import run
-    from memo_tta.evaluation.summary import summarise
+    from memo_tta.evaluation.comparison import method_results
+    from memo_tta.evaluation.results import collect
     from memo_tta.files import atomic_file
-    from memo_tta.methods import METHODS as TABLE
-    from memo_tta.methods import Memo
     from memo_tta.models.zoo import load
-    from memo_tta.report.html import demo_page
-    from memo_tta.report.table import summary_table
+    from memo_tta.report.html import summary_page
+    from memo_tta.report.terminal import summary_table
 
     classifier = load("resnet26", weights)
-    methods = {name: TABLE[name](classifier) for name in METHODS}
     sample = balanced(load_sample(), points)
-    sets = [shifted(sample, name) for name in SHIFTS]
-    records: list[Record] = []
-    with progress("images") as update:
-        for images in sets:
-            for record in run(images, methods):
-                assert isinstance(record, Record)  # arrays cannot be unreadable
-                records.append(record)
-                update(len(records) // len(methods), len(sets) * points)
-    rows = summarise(records)
+    datasets = {shift: shifted(sample, shift) for shift in SHIFTS}
+    blocks = collect(_evaluate(classifier, datasets))
+    tables = [(block, method_results(block)) for block in blocks]
     console = Console()
-    console.print(summary_table(rows))
-    robust = Memo(classifier)
-    by_name = {images.name: images for images in sets}
-    figures = [_figure(robust, by_name[r.dataset], r, verdict) for verdict, r in _telling(records)]
-    for index, figure in enumerate(figures):
-        with atomic_file(out / f"views-{index + 1}.png") as part:
+    console.print(summary_table(tables))
+    figures = _draw_examples(classifier, datasets, blocks)
+    for number, figure in enumerate(figures, start=1):
+        with atomic_file(out / f"views-{number}.png") as part:
             figure.picture.save(part, "PNG")
-    facts = f"{points} images per row, seed 0. Made by: memo demo --points {points}"
+    made_by = f"{points} images per shift, seed 0. Made by: memo demo --points {points}"
     with atomic_file(out / "index.html") as part:
-        part.write_text(demo_page(rows, figures, facts), "utf-8")
-    done = f"\nThe page: {out / 'index.html'}, with {len(figures)} pictures beside it. Try next:"
-    console.print(done, soft_wrap=True)
+        part.write_text(summary_page(TITLE, INTRODUCTION, tables, figures, made_by), "utf-8")
+    console.print(
+        f"\nWrote {out / 'index.html'} and {len(figures)} pictures beside it. Try next:", soft_wrap=True
+    )
     for line in (
         "memo predict YOUR.png --model resnet26" + (f" --weights {weights}" if weights else ""),
         "memo methods memo",
@@ -72,20 +75,45 @@ def demo(weights: Path | None, out: Path, points: int) -> None:
         console.print(f"  {line}", highlight=False, soft_wrap=True)
 
 
-def _telling(records: "list[Record]") -> "list[tuple[str, Record]]":
-    """The first point of each shift that memo set right, and the first of all that it made wrong."""
-    source = {(r.dataset, r.position): r for r in records if r.method == "source"}
-    memo = [r for r in records if r.method == "memo"]
-    helped = {r.dataset: r for r in reversed(memo) if r.right and not source[r.dataset, r.position].right}
-    hurt = [r for r in memo if not r.right and source[r.dataset, r.position].right]
-    chosen = [("set right", helped[name]) for name in sorted(helped)]
-    return chosen + [("made wrong", r) for r in hurt[:1]]
+def _evaluate(classifier: "Classifier", datasets: "Mapping[str, Dataset]") -> "list[Record]":
+    """Run all methods on all data sets, showing the progress."""
+    from memo_tta.evaluation.records import Record
+    from memo_tta.evaluation.runner import run
+    from memo_tta.methods import METHODS as TABLE
+
+    methods = {name: TABLE[name](classifier) for name in METHODS}
+    images = sum(map(len, datasets.values()))
+    records: list[Record] = []
+    with progress("images") as update:
+        for data in datasets.values():
+            for record in run(data, methods):
+                assert isinstance(record, Record)  # the bundled images can all be read
+                records.append(record)
+                update(len(records) // len(methods), images)
+    return records
 
 
-def _figure(robust: "Memo", images: "Dataset", record: "Record", verdict: str) -> "Figure":
-    from memo_tta.report.examples import explained
-    from memo_tta.report.html import Figure
+def _draw_examples(
+    classifier: "Classifier", datasets: "Mapping[str, Dataset]", blocks: "Sequence[ResultBlock]"
+) -> "list[Figure]":
+    from memo_tta.methods import Memo
+    from memo_tta.report.view_panel import Figure, point_panel
 
-    truth = images.labels[record.target]
-    picture = explained(robust, images, record.position, truth)
-    return Figure(picture, f"{images.name}, {verdict} (true class: {truth})")
+    robust = Memo(classifier)
+    figures: list[Figure] = []
+    for verdict, shift, point in choose_examples(blocks):
+        data = datasets[shift]
+        label = data.labels[point.target]
+        panel = point_panel(robust, data, point.position, label)
+        figures.append(Figure(panel, f"{shift}, {verdict} by memo (true class: {label})"))
+    return figures
+
+
+def choose_examples(blocks: "Sequence[ResultBlock]") -> "list[tuple[str, str, ChangedPoint]]":
+    """Return (verdict, shift, point) of the first point helped under each shift and the first one hurt."""
+    from memo_tta.evaluation.changed_points import changed_points
+
+    changes = {block.dataset: changed_points(block, "memo", "source") for block in blocks}
+    helped = [("corrected", shift, changes[shift][0][0]) for shift in sorted(changes) if changes[shift][0]]
+    hurt = [("made wrong", shift, point) for shift, (_, points) in changes.items() for point in points]
+    return helped + hurt[:1]

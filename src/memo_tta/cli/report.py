@@ -38,7 +38,7 @@ def report(
         write_parquet(runs, parquet)
         click.echo(f"wrote {parquet}")
     if html is not None:
-        from memo_tta.report.page import run_page
+        from memo_tta.report.html import run_page
 
         _write(html, run_page(opened))
     if markdown is not None:

@@ -1,11 +1,11 @@
-"""AlexNet's top-1 errors on ImageNet and ImageNet-C, as fractions: the yardstick of the mCE."""
+"""AlexNet's top-1 errors on ImageNet and ImageNet-C, as fractions: the baseline of the mCE."""
 
 from collections.abc import Mapping
 
-# 56.522 % of the 50,000 validation images are right; Hendrycks & Dietterich (2019) print 43.5 %.
+# Accuracy 56.522 % on the 50,000 validation images; Hendrycks & Dietterich (2019) report the error as 43.5 %.
 ALEXNET_CLEAN = 0.43478
 
-_LEVELS_1_TO_5 = {
+_SEVERITIES_1_TO_5 = {
     "gaussian_noise": (0.69528, 0.82542, 0.93554, 0.98138, 0.99452),
     "shot_noise": (0.71224, 0.85108, 0.93574, 0.98182, 0.99146),
     "impulse_noise": (0.78374, 0.89808, 0.9487, 0.9872, 0.99548),
@@ -24,7 +24,7 @@ _LEVELS_1_TO_5 = {
 }
 
 ALEXNET: Mapping[tuple[str, int], float] = {
-    (corruption, level): error
-    for corruption, errors in _LEVELS_1_TO_5.items()
-    for level, error in enumerate(errors, start=1)
+    (corruption, severity): error
+    for corruption, errors in _SEVERITIES_1_TO_5.items()
+    for severity, error in enumerate(errors, start=1)
 }

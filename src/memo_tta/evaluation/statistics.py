@@ -1,8 +1,7 @@
-"""How sure a figure is, and whether a difference between two methods is more than luck."""
+"""Confidence intervals of error rates, and tests of the difference between two methods."""
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,10 +9,11 @@ from numpy.typing import ArrayLike
 from memo_tta.errors import InputError
 
 Z95 = 1.959963984540054
+DRAWS, DRAWS_AT_ONCE = 10_000, 500  # in chunks, so that the counts of many distinct effects fit in memory
 
 
 def wilson_interval(wrong: float, total: float, z: float = Z95) -> tuple[float, float]:
-    """The 95 % interval of a share that was measured as wrong / total (Wilson, 1927)."""
+    """Return the 95 % confidence interval of the proportion wrong / total (Wilson, 1927)."""
     share = wrong / total
     centre = (share + z * z / (2 * total)) / (1 + z * z / total)
     half = z / (1 + z * z / total) * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
@@ -21,7 +21,7 @@ def wilson_interval(wrong: float, total: float, z: float = Z95) -> tuple[float, 
 
 
 def mcnemar_p(helped: int, hurt: int) -> float:
-    """The exact two-sided p-value of McNemar's test: is each changed point a fair coin's toss?"""
+    """Return the exact two-sided p-value of McNemar's test that helped and hurt are equally likely."""
     if helped == hurt:
         return 1.0
     changed, fewer = helped + hurt, min(helped, hurt)
@@ -37,54 +37,53 @@ def mcnemar_p(helped: int, hurt: int) -> float:
     return min(1.0, 2 * math.exp(log_last) * float(relative))
 
 
-class Interval(NamedTuple):
-    """A difference of two errors with its bounds, all as fractions."""
-
-    difference: float
-    low: float
-    high: float
-
-
-def paired_bootstrap(
-    wrong_a: ArrayLike,
-    wrong_b: ArrayLike,
+def bootstrap_sum(
+    effects: np.ndarray,
+    counts: np.ndarray,
     rng: np.random.Generator,
-    draws: int = 10_000,
-    level: float = 0.95,
-) -> Interval:
-    """Percentile bootstrap of mean(wrong_a) - mean(wrong_b); both are booleans of shape (points,)."""
-    points, only_a, only_b = _changed(wrong_a, wrong_b)
-    # A point adds +1, -1 or 0, so a resample is known by how often it draws each of the three kinds.
-    shares = np.array([only_a, only_b, points - only_a - only_b]) / points
-    counts = rng.multinomial(points, shares, size=draws)
-    differences = (counts[:, 0] - counts[:, 1]) / points
-    low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2])
-    return Interval((only_a - only_b) / points, float(low), float(high))
+    draws: int = DRAWS,
+    quantiles: tuple[float, float] = (0.025, 0.975),
+) -> tuple[float, float]:
+    """Return the bootstrap percentile interval of a sum over images; counts[i] images add effects[i] each."""
+    # A resample is determined by how often it draws each effect: one multinomial draw.
+    images = int(counts.sum())
+    sums = [
+        rng.multinomial(images, counts / images, size=min(DRAWS_AT_ONCE, draws - start)) @ effects
+        for start in range(0, draws, DRAWS_AT_ONCE)
+    ]
+    low, high = np.quantile(np.concatenate(sums), quantiles)
+    return float(low), float(high)
 
 
 @dataclass(frozen=True)
-class Paired:
-    """A method against a baseline on the same points; a difference below 0 favours the method."""
+class PairedComparison:
+    """A method against a baseline on the same points; a negative difference favours the method."""
 
     points: int
-    difference: float  # of the errors, as a fraction, with its 95 % interval
-    low: float
+    difference: float  # of the errors, as a fraction
+    low: float  # 95 % interval of the difference
     high: float
-    p: float
+    p: float  # McNemar's exact test
     helped: int  # points that only the baseline gets wrong
     hurt: int  # points that only the method gets wrong
 
 
-def paired(wrong: ArrayLike, baseline_wrong: ArrayLike, rng: np.random.Generator) -> Paired:
-    """Compare two methods point by point; both are booleans of shape (points,)."""
-    points, hurt, helped = _changed(wrong, baseline_wrong)
-    difference, low, high = paired_bootstrap(wrong, baseline_wrong, rng)
-    return Paired(points, difference, low, high, mcnemar_p(helped, hurt), helped, hurt)
+def paired(wrong: ArrayLike, baseline_wrong: ArrayLike, rng: np.random.Generator) -> PairedComparison:
+    """Compare two methods point by point; both arrays are boolean, shape (points,)."""
+    after, before = np.asarray(wrong, dtype=bool), np.asarray(baseline_wrong, dtype=bool)
+    check_same_points(wrong=after, baseline_wrong=before)
+    points, hurt, helped = len(after), int((after & ~before).sum()), int((before & ~after).sum())
+    low, high = bootstrap_sum(np.array([1, -1, 0]), np.array([hurt, helped, points - hurt - helped]), rng)
+    difference = (hurt - helped) / points
+    return PairedComparison(
+        points, difference, low / points, high / points, mcnemar_p(helped, hurt), helped, hurt
+    )
 
 
-def _changed(wrong_a: ArrayLike, wrong_b: ArrayLike) -> tuple[int, int, int]:
-    """How many points there are, how many only a gets wrong, how many only b gets wrong."""
-    a, b = np.asarray(wrong_a, dtype=bool), np.asarray(wrong_b, dtype=bool)
+def check_same_points(**arrays: np.ndarray) -> None:
+    """Raise InputError unless two arrays, given by name, have the same shape (points,)."""
+    (first, a), (second, b) = arrays.items()
     if a.ndim != 1 or a.shape != b.shape or not len(a):
-        raise InputError(f"paired points: expected two equal shapes (points,), got {a.shape} and {b.shape}")
-    return len(a), int((a & ~b).sum()), int((b & ~a).sum())
+        raise InputError(
+            f"{first} and {second}: expected two arrays of one shape (points,), got {a.shape} and {b.shape}"
+        )

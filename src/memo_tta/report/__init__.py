@@ -1,1 +1,1 @@
-"""Reports: tables, pictures and pages for people."""
+"""Reports of evaluation runs: terminal tables, Markdown, HTML pages, plots and data files."""

@@ -1,4 +1,4 @@
-"""Records as files for other programs: one row per point and method."""
+"""Records as CSV and Parquet files: one row per point and method."""
 
 import csv
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from memo_tta.errors import MissingExtra
 from memo_tta.evaluation.store import open_for_reading
 from memo_tta.files import atomic_file
 
-KINDS = {
+TYPES = {
     "dataset": "string",
     "corruption": "string",
     "severity": "int32",
@@ -30,16 +30,17 @@ KINDS = {
     "model_seconds": "float64",
     "predict_seconds": "float64",
 }
-FIELDS = {"label": "target"}  # columns that keep a name scripts read, where the record has another
+FIELDS = {"label": "target"}  # the record field of columns with another name, which scripts rely on
 ROWS_AT_ONCE = 50_000
 
 
 def columns(folders: Sequence[Path]) -> list[str]:
-    """Several runs are told apart by a first column."""
-    return ["run", *KINDS] if len(folders) > 1 else list(KINDS)
+    """Return the column names; the first one tells several runs apart."""
+    return ["run", *TYPES] if len(folders) > 1 else list(TYPES)
 
 
 def write_csv(folders: Sequence[Path], path: Path) -> None:
+    """Write the records of runs as CSV."""
     with atomic_file(path) as part, part.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns(folders))
@@ -47,26 +48,27 @@ def write_csv(folders: Sequence[Path], path: Path) -> None:
 
 
 def write_parquet(folders: Sequence[Path], path: Path) -> None:
+    """Write the records of runs as Parquet."""
     try:
         import pyarrow
         from pyarrow.parquet import ParquetWriter
     except ImportError:
         raise MissingExtra("pyarrow is not installed: pip install 'memo-tta[report]'") from None
     names = columns(folders)
-    schema = pyarrow.schema([(name, KINDS.get(name, "string")) for name in names])
-    values = _rows(folders)
+    schema = pyarrow.schema([(name, TYPES.get(name, "string")) for name in names])
+    records = _rows(folders)
     with atomic_file(path) as part, ParquetWriter(part, schema) as writer:
-        while rows := list(islice(values, ROWS_AT_ONCE)):
+        while rows := list(islice(records, ROWS_AT_ONCE)):
             arrays = [
-                pyarrow.array(column, kind)
-                for column, kind in zip(zip(*rows, strict=True), schema.types, strict=True)
+                pyarrow.array(column, type_)
+                for column, type_ in zip(zip(*rows, strict=True), schema.types, strict=True)
             ]
             writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
 
 
 def _rows(folders: Sequence[Path]) -> Iterator[list[Any]]:
     for folder in folders:
-        first = [str(folder)] if len(folders) > 1 else []
+        run = [str(folder)] if len(folders) > 1 else []
         with open_for_reading(folder) as store:
             for record in store.records():
-                yield first + [getattr(record, FIELDS.get(name, name)) for name in KINDS]
+                yield run + [getattr(record, FIELDS.get(name, name)) for name in TYPES]

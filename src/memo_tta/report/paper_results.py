@@ -1,4 +1,4 @@
-"""The paper's own figures, to stand beside those of a run in the same setting.
+"""The paper's published figures, for comparison with runs in the same setting.
 
 From "MEMO: Test Time Robustness via Adaptation and Augmentation" (Zhang, Levine and Finn, NeurIPS 2022).
 """
@@ -12,7 +12,7 @@ from memo_tta.data.corruptions.severity import SEVERITIES, TEST
 EVERY_PART = {(corruption, severity) for corruption in TEST for severity in SEVERITIES}
 STANDARD = {"augment": "standard"}
 
-# Model → method → error % on CIFAR-10, CIFAR-10.1 and, averaged over all parts, CIFAR-10-C.
+# Model → method → error % on CIFAR-10, CIFAR-10.1 and CIFAR-10-C (averaged over all parts).
 CIFAR_COLUMNS = ("cifar10", "cifar10.1", "cifar10-c")
 CIFAR = {
     "resnet26": {
@@ -143,24 +143,24 @@ CIFAR10C = {
 def published(
     model: str, dataset: str, parts: Collection[tuple[str, int]], method: str, options: Mapping[str, Any]
 ) -> float | None:
-    """The paper's error % (ImageNet-C: mCE), averaged over the same parts; None outside its settings.
+    """Return the paper's error % (ImageNet-C: mCE), averaged over `parts`; None outside the paper's settings.
 
-    `options` are those that the user set for the method.
+    `options` are those of the method that differ from the defaults.
     """
     if options == STANDARD and method == "memo":
         method = "memo, standard views"
     elif options:
         return None
-    # CIFAR-10 that is corrupted on the fly is CIFAR-10-C, made anew.
+    # CIFAR-10 corrupted on the fly counts as CIFAR-10-C.
     parts = set(parts)
-    corrupted = parts != {("", 0)}
-    dataset = "cifar10-c" if corrupted and dataset == "cifar10" else dataset
-    if corrupted != dataset.endswith("-c"):
+    is_corrupted = parts != {("", 0)}
+    dataset = "cifar10-c" if is_corrupted and dataset == "cifar10" else dataset
+    if is_corrupted != dataset.endswith("-c"):
         return None
     levels = CIFAR10C.get(method, {}) if (model, dataset) == ("resnet26", "cifar10-c") else {}
     if levels and all(corruption in levels for corruption, _ in parts):
         return fmean(levels[corruption][severity - 1] for corruption, severity in parts)
-    if corrupted and parts != EVERY_PART:
+    if is_corrupted and parts != EVERY_PART:
         return None
     for columns, table in ((CIFAR_COLUMNS, CIFAR), (IMAGENET_COLUMNS, IMAGENET)):
         if dataset in columns and method in table.get(model, {}):

@@ -1,23 +1,24 @@
-"""Plots of a run as small SVG files."""
+"""Plots of runs as small SVG files."""
 
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from memo_tta.errors import MissingExtra
-from memo_tta.evaluation.metrics import Bin
+from memo_tta.evaluation.metrics import ConfidenceBin
+from memo_tta.report.run import Run
 
 INK, GREY, BLUE, GREEN, RED = "#0f172a", "#64748b", "#0369a1", "#15803d", "#b91c1c"
 LINES = (BLUE, "#b45309", GREEN, "#7c3aed", RED, GREY)
 COLUMNS = 4  # reliability diagrams side by side
 STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "memo-tta",  # the same ids for the same figures
+    "svg.hashsalt": "memo-tta",  # element ids do not vary between runs
     "svg.fonttype": "none",
     "font.family": "sans-serif",
     "font.size": 9,
     "text.color": INK,
-    "text.parse_math": False,  # names are names
+    "text.parse_math": False,  # a "$" in a name is no formula
     "axes.edgecolor": GREY,
     "axes.labelcolor": INK,
     "axes.spines.top": False,
@@ -30,15 +31,15 @@ STYLE: dict[Any, Any] = {
 
 
 class Drawing:
-    """A figure that becomes an SVG file when its block ends."""
+    """A matplotlib figure, and its SVG once the `with` block of `drawing` has ended."""
 
     figure: Any
     svg: bytes
 
 
 @contextmanager
-def drawing(width: float, height: float) -> Iterator[Drawing]:
-    """Of so many inches; nothing global is touched."""
+def drawing(width: float, height: float) -> Generator[Drawing]:
+    """Yield an empty figure of this size in inches, without changing matplotlib's global state."""
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -54,17 +55,17 @@ def drawing(width: float, height: float) -> Iterator[Drawing]:
 
 
 def changes_plot(changes: Mapping[str, tuple[int, int]]) -> bytes:
-    """Bars to the right for points set right, to the left for points made wrong; by method."""
+    """Draw, for each method, the numbers of images it helped (bar to the right) and hurt (to the left)."""
     with drawing(6.4, 0.5 + 0.32 * len(changes)) as result:
         axes = result.figure.subplots()
         names = list(changes)
         helped, hurt = ([changes[name][side] for name in names] for side in (0, 1))
-        for title, counts, sign, colour in (("made wrong", hurt, -1, RED), ("set right", helped, 1, GREEN)):
+        for title, counts, sign, colour in (("hurt", hurt, -1, RED), ("helped", helped, 1, GREEN)):
             lengths = [sign * count for count in counts]
             bars = axes.barh(names, lengths, height=0.62, color=colour, alpha=0.85, label=title)
             axes.bar_label(bars, [str(count) for count in counts], padding=3, color=colour)
-        room = 0.12 * max([1, *helped, *hurt])  # for the numbers
-        axes.set(xlim=(-max(hurt) - room, max(helped) + room), xticks=[])
+        margin = 0.12 * max([1, *helped, *hurt])  # space for the numbers
+        axes.set(xlim=(-max(hurt) - margin, max(helped) + margin), xticks=[])
         axes.axvline(0, color=GREY, linewidth=0.8)
         axes.spines[["left", "bottom"]].set_visible(False)
         axes.tick_params(axis="y", length=0, labelcolor=INK)
@@ -73,8 +74,8 @@ def changes_plot(changes: Mapping[str, tuple[int, int]]) -> bytes:
     return result.svg
 
 
-def reliability_plot(methods: Mapping[str, tuple[Sequence[Bin], float]]) -> bytes:
-    """Accuracy against confidence for each method; on the diagonal a score means what it says."""
+def reliability_plot(methods: Mapping[str, tuple[Sequence[ConfidenceBin], float]]) -> bytes:
+    """Draw a reliability diagram for each method, given its bins and expected calibration error."""
     across = min(COLUMNS, len(methods))
     down = -(-len(methods) // across)
     with drawing(0.5 + 2.1 * across, 0.4 + 2.3 * down) as result:
@@ -97,41 +98,66 @@ def reliability_plot(methods: Mapping[str, tuple[Sequence[Bin], float]]) -> byte
     return result.svg
 
 
-class EffortPoint(NamedTuple):
-    """What so many views cost, in seconds per point, and the error % they give."""
+class TimedError(NamedTuple):
+    """The error of a method with a number of views, and its cost."""
 
     views: int
-    seconds: float
-    error: float
+    seconds: float  # per image
+    error: float  # percent
 
 
-def effort_plot(lines: Mapping[str, Sequence[EffortPoint]], baselines: Iterable[tuple[str, float]]) -> bytes:
-    """Error against seconds over the number of views, as the paper's figure 3; baselines are level lines."""
+def error_over_time_plot(
+    methods: Mapping[str, Sequence[TimedError]], baselines: Iterable[tuple[str, float]]
+) -> bytes:
+    """Draw error against seconds over the number of views, as the paper's figure 3.
+
+    Baselines are horizontal lines at an error in percent.
+    """
     with drawing(6.4, 3.4) as result:
         from matplotlib.ticker import LogLocator
 
         axes = result.figure.subplots()
-        for index, (name, line) in enumerate(lines.items()):
+        for index, (name, measurements) in enumerate(methods.items()):
             colour = LINES[index % len(LINES)]
             axes.plot(
-                [e.seconds for e in line],
-                [e.error for e in line],
+                [measured.seconds for measured in measurements],
+                [measured.error for measured in measurements],
                 "o-",
                 color=colour,
                 label=name,
                 markersize=4,
             )
-            for effort in line:
-                place = (effort.seconds, effort.error)
+            for measured in measurements:
+                place = (measured.seconds, measured.error)
                 axes.annotate(
-                    str(effort.views), place, (0, 5), textcoords="offset points", color=colour, ha="center"
+                    str(measured.views), place, (0, 5), textcoords="offset points", color=colour, ha="center"
                 )
         for name, error in baselines:
             axes.axhline(error, color=GREY, linewidth=0.8, linestyle="--", label=name)
-        axes.set(xscale="log", xlabel="seconds per point, median", ylabel="error %")
+        axes.set(xscale="log", xlabel="seconds per image, median", ylabel="error %")
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter("")
         axes.grid(axis="y", color="#e2e8f0", linewidth=0.6)
         axes.legend(fontsize=8)
     return result.svg
+
+
+def number_of_views_plot(runs: Sequence[Run]) -> bytes | None:
+    """Draw error against time of methods that were run with several numbers of views; None without any."""
+    methods: dict[str, dict[int, TimedError]] = {}
+    baselines: dict[str, float] = {}
+    for run in runs:
+        for block, rows in run.tables:
+            for row in rows:
+                views, name = run.n_views(row.method), f"{run.name(block)}: {row.method}"
+                if views is not None:
+                    methods.setdefault(name, {})[views] = TimedError(views, row.seconds, 100 * row.error)
+                elif row.method == "source":
+                    baselines[name] = 100 * row.error
+    varied = {
+        name: [by_views[views] for views in sorted(by_views)]
+        for name, by_views in methods.items()
+        if len(by_views) > 1
+    }
+    return error_over_time_plot(varied, baselines.items()) if varied else None

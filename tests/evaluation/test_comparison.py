@@ -1,48 +1,64 @@
-"""The figures of a report against an independent count."""
+"""Errors, intervals and comparisons against an independent count."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from memo_tta.evaluation.alexnet_errors import ALEXNET, ALEXNET_CLEAN
-from memo_tta.evaluation.analysis import (
-    calibration,
-    collect,
+from memo_tta.evaluation.comparison import (
+    MethodResult,
     compare,
     differences,
-    errors_by_class,
     mean_error,
-    most_changed_points,
-    rows,
+    method_results,
 )
-from memo_tta.evaluation.metrics import calibration_error
-from memo_tta.evaluation.statistics import mcnemar_p, paired, wilson_interval
+from memo_tta.evaluation.records import Record
+from memo_tta.evaluation.results import ResultBlock, collect
+from memo_tta.evaluation.statistics import PairedComparison, mcnemar_p, paired, wilson_interval
 from tests.runs import random_records, record
 
 PARTS = [("fog", 1), ("fog", 5), ("snow", 5)]
 
 
-def wrong(records, method, **where):
+def wrong(records: Sequence[Record], method: str, **where: Any) -> np.ndarray:
+    """Return which records of a method are wrong, among those with these values."""
     chosen = [r for r in records if r.method == method]
     return np.array([not r.right for r in chosen if all(getattr(r, k) == v for k, v in where.items())])
 
 
-def by_method(block, **settings):
-    return {row.method: row for row in rows(block, **settings)}
+def by_method(block: ResultBlock, with_mce: bool = False, clean: ResultBlock | None = None):
+    return {row.method: row for row in method_results(block, with_mce, clean)}
+
+
+def to_source(row: MethodResult) -> PairedComparison:
+    assert row.to_source is not None
+    return row.to_source
+
+
+def compared(block: ResultBlock) -> PairedComparison:
+    """Compare memo with source."""
+    change = compare(block, "memo", "source")
+    assert change is not None
+    return change
 
 
 def test_one_part_is_counted_plainly():
     records = random_records([("", 0)], 200)
-    (block,) = collect(reversed(records))  # whatever the order
-    assert block.methods == ["source", "tta", "memo"] and not block.corrupted
+    (block,) = collect(reversed(records))  # in any order
+    assert block.methods == ["source", "tta", "memo"] and not block.is_corrupted
     row, source, memo = by_method(block)["memo"], wrong(records, "source"), wrong(records, "memo")
     assert row.points == 200 and row.error == memo.mean()
     assert (row.low, row.high) == pytest.approx(wilson_interval(int(memo.sum()), 200))
-    assert row.to_source.helped == (source & ~memo).sum() and row.to_source.hurt == (memo & ~source).sum()
-    assert row.to_source.difference == pytest.approx(memo.mean() - source.mean())
-    assert row.to_source.p == mcnemar_p(row.to_source.helped, row.to_source.hurt)
+    change = to_source(row)
+    assert change.helped == (source & ~memo).sum() and change.hurt == (memo & ~source).sum()
+    assert change.difference == pytest.approx(memo.mean() - source.mean())
+    assert change.p == mcnemar_p(change.helped, change.hurt)
     usual = paired(memo, source, np.random.default_rng(0))
-    assert row.to_source.low == pytest.approx(usual.low, abs=0.01)
-    assert row.to_source.high == pytest.approx(usual.high, abs=0.01)
+    assert change.low == pytest.approx(usual.low, abs=0.01)
+    assert change.high == pytest.approx(usual.high, abs=0.01)
+    assert row.to_tta is not None
     assert row.to_tta.difference == pytest.approx(memo.mean() - wrong(records, "tta").mean())
     seconds = np.array([r.seconds for r in records if r.method == "memo"])
     assert row.seconds == np.median(seconds)
@@ -61,17 +77,17 @@ def test_parts_weigh_the_same_whatever_their_size():
     assert mean == pytest.approx(np.mean([part.mean() for part in memo])) and low < mean < high
     assert mean != pytest.approx(np.concatenate(memo).mean())
     changes = [mine.mean() - its.mean() for mine, its in zip(memo, source, strict=True)]
-    assert compare(block, "memo", "source").difference == pytest.approx(np.mean(changes))
+    assert compared(block).difference == pytest.approx(np.mean(changes))
     assert list(differences(block, "memo", "source").values()) == pytest.approx(changes)
 
 
-def shared_images(answers):
-    """A block with a part per row, all of the same images; what is true is wrong."""
+def shared_images(is_wrong: Sequence[np.ndarray] | np.ndarray) -> ResultBlock:
+    """Return a block with one part per row, all of the same images."""
     shifts = [(corruption, level) for corruption in ("fog", "snow", "frost") for level in range(1, 6)]
     records = [
-        record("memo", position, not is_wrong, corruption=corruption, severity=level)
-        for (corruption, level), part in zip(shifts, answers, strict=False)
-        for position, is_wrong in enumerate(part)
+        record("memo", position, not wrong, corruption=corruption, severity=level)
+        for (corruption, level), part in zip(shifts, is_wrong, strict=False)
+        for position, wrong in enumerate(part)
     ]
     (block,) = collect(records)
     return block
@@ -83,9 +99,9 @@ def test_parts_with_the_same_answers_have_the_interval_of_one():
 
 
 def test_parts_without_anything_in_common_have_the_interval_of_all_points():
-    # Every image is wrong as often as chance has it: variance between images as among single points.
-    answers = np.array([(np.arange(64) >> part) % 2 == 0 for part in range(6)])
-    assert mean_error(shared_images(answers), "memo")[1:] == pytest.approx(wilson_interval(192, 384))
+    # All 64 patterns of errors in six parts: the variance between images is that of independent points.
+    is_wrong = np.array([(np.arange(64) >> part) % 2 == 0 for part in range(6)])
+    assert mean_error(shared_images(is_wrong), "memo")[1:] == pytest.approx(wilson_interval(192, 384))
 
 
 def test_where_all_is_right_the_interval_still_has_a_width():
@@ -102,7 +118,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
     rng = np.random.default_rng(0)
     covered = []
     for _ in range(300):
-        hardness = rng.beta(0.6, 1.4, 80)  # of images, which every part shares: 30 % on average
+        hardness = rng.beta(0.6, 1.4, 80)  # of each image, in all parts: 30 % on average
         _, low, high = mean_error(shared_images(rng.random((8, 80)) < hardness), "memo")
         covered.append(low <= 0.3 <= high)
     assert 0.92 <= np.mean(covered) <= 0.98
@@ -113,7 +129,7 @@ def test_copies_of_an_image_are_no_new_evidence():
     (single,) = collect(once)
     copies = [record(r.method, r.position, r.right, corruption=c, severity=s) for r in once for c, s in PARTS]
     (several,) = collect(copies)
-    one, many = compare(single, "memo", "source"), compare(several, "memo", "source")
+    one, many = compared(single), compared(several)
     assert many.points == 3 * one.points and many.helped == 3 * one.helped
     assert (many.low, many.high) == pytest.approx((one.low, one.high))
 
@@ -122,7 +138,7 @@ def test_comparisons_use_the_points_that_both_have():
     some = random_records(PARTS, 30)
     records = [r for r in some if r.method != "memo" or (r.position < 12 and r.severity == 5)]
     (block,) = collect(records)
-    change = compare(block, "memo", "source")
+    change = compared(block)
     assert change.points == 24
     expected = [
         wrong(records, "memo", corruption=c).mean()
@@ -138,7 +154,7 @@ def test_comparisons_use_the_points_that_both_have():
 def test_clean_and_corrupted_parts_are_not_averaged():
     records = random_records([("", 0), *PARTS]) + random_records([("", 0)], dataset="other")
     blocks = collect(records)
-    assert [(b.dataset, b.corrupted, len(b.parts)) for b in blocks] == [
+    assert [(b.dataset, b.is_corrupted, len(b.parts)) for b in blocks] == [
         ("made", False, 1),
         ("made", True, 3),
         ("other", False, 1),
@@ -146,7 +162,7 @@ def test_clean_and_corrupted_parts_are_not_averaged():
 
 
 def test_the_mce_by_hand():
-    records = random_records([*PARTS, ("speckle_noise", 5)])  # the last has no yardstick
+    records = random_records([*PARTS, ("speckle_noise", 5)])  # AlexNet has no error for the last
     (block,) = collect(records)
     clean = collect(random_records([("", 0)], seed=1))[0]
     row = by_method(block, with_mce=True, clean=clean)["memo"]
@@ -163,36 +179,3 @@ def test_the_mce_by_hand():
     assert by_method(block, with_mce=True)["memo"].relative_mce is None
     (validation,) = collect(random_records([("speckle_noise", 5)]))
     assert by_method(validation, with_mce=True)["memo"].mce is None
-
-
-def test_calibration_and_classes_are_of_all_points():
-    records = random_records(PARTS)
-    (block,) = collect(records)
-    chosen = [r for r in records if r.method == "tta"]
-    bins, error = calibration(block, "tta")
-    assert error == calibration_error([r.score for r in chosen], [r.right for r in chosen])
-    assert sum(b.points for b in bins) == len(chosen)
-    of_class = [[not r.right for r in chosen if r.target == label] for label in range(5)]
-    errors = errors_by_class(block, "tta", 6)
-    assert errors[:5].tolist() == pytest.approx([np.mean(flags) for flags in of_class]) and np.isnan(
-        errors[5]
-    )
-
-
-def test_the_most_telling_points():
-    answers = {  # position: (right before, score), (right after, score), surely gained
-        0: ((False, 0.9), (True, 0.8), 0.7),
-        1: ((False, 0.4), (True, 0.8), 0.4),
-        2: ((False, 0.9), (True, 0.95), 0.85),
-        3: ((True, 0.7), (False, 0.6), -0.3),
-        4: ((True, 0.9), (True, 0.99), None),
-        5: ((False, 0.9), (False, 0.99), None),
-    }
-    records = []
-    for position, (before, after, _) in answers.items():
-        records.append(record("source", position, before[0], score=before[1]))
-        records.append(record("memo", position, after[0], score=after[1]))
-    helped, hurt = most_changed_points(collect(records)[0], "memo", "source", 2)
-    assert [(point.position, pytest.approx(point.gain)) for point in helped] == [(2, 0.85), (0, 0.7)]
-    assert [(point.position, pytest.approx(point.gain)) for point in hurt] == [(3, -0.3)]
-    assert helped[0].target == 2 and helped[0].shift == ("", 0)
