@@ -16,7 +16,7 @@ from memo_tta.files import atomic_file
 from memo_tta.report.view_panel import CAPTION, GAP, GREY, INK, MARGIN, PAPER, RIGHT, TILE, WRONG
 from memo_tta.seeding import sample_rng
 from memo_tta.views.restoration import RESTORATIONS
-from memo_tta.views.restored_views import Restore, as_tensor
+from memo_tta.views.restored_views import Restore, to_float
 
 HEAD = 24
 ROW = TILE + CAPTION + GAP
@@ -55,7 +55,7 @@ def _tiles(
     seen = robust.explain(shifted)
     plain = Restore(32).groups(len(seen.before)).get("plain", 0)
     restored = np.mean([answer.probabilities.numpy() for answer in seen.before[plain:]], axis=0)
-    version = RESTORATIONS["restored"](as_tensor(shifted)).mul(255).round().byte().permute(1, 2, 0).numpy()
+    version = RESTORATIONS["restored"](to_float(shifted)).mul(255).round().byte().permute(1, 2, 0).numpy()
     return [
         (before, robust.predict(before).source.probabilities.numpy()),
         (shifted, seen.prediction.source.probabilities.numpy()),

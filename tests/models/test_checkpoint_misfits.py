@@ -81,7 +81,9 @@ def test_a_head_of_another_size_names_both(tmp_path, name, prefix):
     assert complaint(tmp_path / name, Net(3, 1000)) == message
 
 
-@pytest.mark.parametrize("build", [nn.Linear, lambda *sizes, bias=True: nn.Conv2d(*sizes, 1, bias=bias)])
+@pytest.mark.parametrize(
+    "build", [nn.Linear, lambda inputs, outputs, bias: nn.Conv2d(inputs, outputs, 1, bias=bias)]
+)
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_head_without_bias_or_of_convolutions_is_a_head(tmp_path, build, bias):
     torch.save(build(3, 2, bias=bias).state_dict(), tmp_path / "head.pth")

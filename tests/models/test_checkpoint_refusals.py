@@ -6,6 +6,7 @@ import pickle
 import re
 import tarfile
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,7 +114,8 @@ def test_a_pickle_of_another_protocol_does_not_run(tmp_path, protocol, expected)
 
 def test_a_payload_in_an_npz_does_not_run(tmp_path):
     marker = tmp_path / "ran"
-    np.savez(tmp_path / "evil.npz", **{"head.weight": np.array([Payload(marker)], dtype=object)})
+    arrays: dict[str, Any] = {"head.weight": np.array([Payload(marker)], dtype=object)}
+    np.savez(tmp_path / "evil.npz", **arrays)
     assert complaint(tmp_path / "evil.npz").startswith(
         "refused, it holds more than plain weights (Object arrays)"
     )

@@ -1,5 +1,6 @@
 from functools import partial
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def test_a_shape_that_would_grow_beyond_all_bounds_is_refused():
 )
 def test_outputs_with_logits_are_understood(wrap):
     classifier, x = build(wrap), torch.randn(2, 3, 8, 8)
-    expected = classifier.module.fc(x.flatten(1))
+    expected = classifier.module.get_submodule("fc")(x.flatten(1))
     assert torch.equal(classifier(x), expected)
     assert mt.Memo(classifier, n_views=4).predict(np.zeros((8, 8, 3), np.uint8)).adapted
 
@@ -126,7 +127,7 @@ def test_a_classifier_that_cannot_work(options, message):
 
 def test_only_modules_are_classifiers():
     with pytest.raises(ConfigError, match=r"expected a torch\.nn\.Module, got function"):
-        mt.Classifier(lambda x: x)
+        mt.Classifier(cast(Any, lambda x: x))
 
 
 def test_tensors_and_pictures_are_told_apart():

@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from memo_tta.seeding import sample_rng
 from memo_tta.training.loop import STATE, Recipe, batches, crop_and_flip, one_cycle, train
 from memo_tta.training.result import METRICS, WEIGHTS, error_percent, finish
 
-SMALL = {"epochs": 2, "batch_size": 8}
+SMALL: dict[str, Any] = {"epochs": 2, "batch_size": 8}
 
 
 def images(n: int = 24) -> tuple[np.ndarray, np.ndarray]:
@@ -70,6 +71,7 @@ train(data["x"], data["y"], Path(sys.argv[2]), Recipe(epochs=3, batch_size=8),
 def run_killed(data, out, after_step: int) -> None:
     words = [sys.executable, "-c", KILLED, str(data), str(out)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
         for line in process.stdout:
             if int(line) == after_step:
                 process.send_signal(signal.SIGKILL)
