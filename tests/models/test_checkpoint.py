@@ -100,7 +100,7 @@ def test_a_file_without_state_dict_says_what_it_holds(tmp_path, content, got):
     torch.save(content, tmp_path / "other.pth")
     message = complaint(tmp_path / "other.pth")
     assert message.startswith(
-        "expected tensors by name, at the top or under state_dict, model_state_dict, model"
+        "expected tensors by name, at the top level or under state_dict, model_state_dict, model"
     )
     assert message.endswith(f"; got {got}")
 

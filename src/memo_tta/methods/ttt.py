@@ -77,4 +77,4 @@ class TTT(ViewMethod[TTTOptions]):
 
     def _turned_logits(self, x: Tensor) -> Tensor:
         with in_precision(self.options.precision, self.classifier.device.type):
-            return self._rotation_logits(self.classifier.to_module(x))
+            return self._rotation_logits(self.classifier.prepare_input(x))
