@@ -1,4 +1,4 @@
-"""Gradients of a batch, computed in shards by one thread per core; the number of cores does not change the bits."""
+"""Gradients of a batch in shards, one thread per core; the number of cores does not change the bits."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
