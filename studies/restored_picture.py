@@ -20,7 +20,7 @@ from memo_tta.files import atomic_file
 from memo_tta.report.view_panel import CAPTION, GAP, INK, MARGIN, PAPER, RIGHT, TILE, WRONG, draw_tile
 from memo_tta.seeding import sample_rng
 from memo_tta.views.restoration import RESTORATIONS
-from memo_tta.views.restored_views import Restore, as_tensor
+from memo_tta.views.restored_views import Restore, to_float
 
 HEAD = 24  # pixels
 ROW_HEIGHT = TILE + CAPTION + GAP
@@ -70,7 +70,7 @@ def _columns(
     seen = robust.explain(shifted)
     plain = Restore(32).groups(len(seen.before)).get("plain", 0)
     restored = np.mean([view.probabilities.numpy() for view in seen.before[plain:]], axis=0)
-    version = RESTORATIONS["restored"](as_tensor(shifted)).mul(255).round().byte().permute(1, 2, 0).numpy()
+    version = RESTORATIONS["restored"](to_float(shifted)).mul(255).round().byte().permute(1, 2, 0).numpy()
     return [
         (before, robust.predict(before).source.probabilities.numpy()),
         (shifted, seen.prediction.source.probabilities.numpy()),

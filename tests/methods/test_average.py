@@ -15,7 +15,7 @@ from memo_tta.methods import METHODS
 from memo_tta.methods.view_method import ViewMethod
 from memo_tta.methods.view_source import ViewOptions
 from memo_tta.objectives import entropy, marginal_log_probabilities, weighted_log_probabilities
-from memo_tta.views.restored_views import CHOSEN, Restore
+from memo_tta.views.restored_views import DEFAULT_SHARES, Restore
 from tests.nets import build_classifier, pictures, view_method
 
 LR = 0.05
@@ -145,7 +145,9 @@ def test_restore_averages_views_and_adapts_nothing():
     prediction = weighed.predict_views(x, views)
     groups = list(Restore(8).groups(8).values())
     torch.testing.assert_close(prediction.logits, weighted_log_probabilities(logits, 30, groups))
-    assert len(groups) == len(CHOSEN) and not torch.allclose(prediction.logits, plain.logits, atol=1e-3)
+    assert len(groups) == len(DEFAULT_SHARES) and not torch.allclose(
+        prediction.logits, plain.logits, atol=1e-3
+    )
     surest = restoring(n_views=8, early_views=None, predict="group").predict_views(x, views)
     averages = [part.softmax(dim=1).mean(dim=0) for part in logits.split(groups)]
     wanted = min(averages, key=lambda p: -(p * p.log()).sum())

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -43,7 +45,7 @@ LAYERS = {
 }
 
 
-def random_layer(kind) -> tuple[nn.Module, torch.Tensor]:
+def random_layer(kind) -> tuple[Any, torch.Tensor]:
     build, shape = LAYERS[kind]
     generator = torch.Generator().manual_seed(0)
     layer = build(4).eval()
@@ -123,7 +125,10 @@ Renamed.__name__ = "MyBN"
 
 
 class FrozenNorm(nn.Module):
-    """A norm layer that shares no base with torch's, as some libraries have."""
+    """A norm layer without a base class in torch, as some libraries have."""
+
+    running_mean: torch.Tensor
+    running_var: torch.Tensor
 
     def __init__(self):
         super().__init__()

@@ -1,6 +1,7 @@
-"""Weights files of every format come back bit for bit."""
+"""Weights files of every format are loaded bit for bit."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,7 +79,7 @@ def test_the_state_dict_is_found_in_its_wrapper(tmp_path, wrapper, saver):
 
 
 def endless() -> dict:
-    content = {"epoch": 3}
+    content: dict[str, Any] = {"epoch": 3}
     content["model"] = content
     return content
 
@@ -99,13 +100,13 @@ def test_a_file_without_state_dict_says_what_it_holds(tmp_path, content, got):
     torch.save(content, tmp_path / "other.pth")
     message = complaint(tmp_path / "other.pth")
     assert message.startswith(
-        "expected tensors by name, at the top or under state_dict, model_state_dict, model"
+        "expected tensors by name, at the top level or under state_dict, model_state_dict, model"
     )
     assert message.endswith(f"; got {got}")
 
 
 def test_words_in_an_npz_are_no_weights(tmp_path):
-    arrays = {name: value.numpy() for name, value in trained().items()}
+    arrays: dict[str, Any] = {name: value.numpy() for name, value in trained().items()}
     np.savez(tmp_path / "weights.npz", **arrays, classes=np.array(["cat", "dog"]))
     assert_equal(loaded(tmp_path / "weights.npz"), trained())
 
@@ -161,7 +162,7 @@ def test_an_old_file_does_not_count_batches(tmp_path):
     del state["norm.num_batches_tracked"]
     torch.save(state, tmp_path / "weights.pth")
     module = Net()
-    module.norm.num_batches_tracked += 7
+    module.norm.num_batches_tracked = torch.tensor(7)
     assert_equal(
         loaded(tmp_path / "weights.pth", module), trained() | {"norm.num_batches_tracked": torch.tensor(7)}
     )

@@ -37,7 +37,7 @@ def test_a_key_of_strange_characters_stays_in_the_line(tmp_path):
 def test_long_lists_are_cut(tmp_path):
     torch.save(trained(5), tmp_path / "wide.pth")
     assert complaint(tmp_path / "wide.pth") == (
-        "does not fit Net: of another shape: conv.weight (expected (3, 2, 1, 1), got (5, 2, 1, 1)), "
+        "does not fit Net: wrong shape: conv.weight (expected (3, 2, 1, 1), got (5, 2, 1, 1)), "
         "norm.weight (expected (3,), got (5,)), norm.bias (expected (3,), got (5,)) and 3 more"
     )
     torch.save(trained() | {f"extra.{index}": torch.zeros(3) for index in range(5)}, tmp_path / "more.pth")
@@ -50,7 +50,8 @@ def test_another_architecture_says_how_little_fits(tmp_path):
     other = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)).state_dict()
     torch.save(other | {"head.bias": torch.zeros(4)}, tmp_path / "other.pth")
     assert complaint(tmp_path / "other.pth") == (
-        "weights of another architecture: it has 1 of the 8 keys of Net, and 4 that Net does not have"
+        "weights of a different architecture: the file has 1 of the 8 keys of Net, "
+        "and 4 keys that Net does not have"
     )
 
 
@@ -58,7 +59,7 @@ def test_a_deeper_network_with_the_same_names_is_another_architecture(tmp_path):
     deeper = trained(5) | {f"block.{index}": torch.zeros(3) for index in range(20)}
     torch.save(deeper, tmp_path / "deep.pth")
     assert complaint(tmp_path / "deep.pth").startswith(
-        "weights of another architecture: it has 8 of the 8 keys"
+        "weights of a different architecture: the file has 8 of the 8 keys"
     )
 
 
@@ -81,7 +82,9 @@ def test_a_head_of_another_size_names_both(tmp_path, name, prefix):
     assert complaint(tmp_path / name, Net(3, 1000)) == message
 
 
-@pytest.mark.parametrize("build", [nn.Linear, lambda *sizes, bias=True: nn.Conv2d(*sizes, 1, bias=bias)])
+@pytest.mark.parametrize(
+    "build", [nn.Linear, lambda inputs, outputs, bias: nn.Conv2d(inputs, outputs, 1, bias=bias)]
+)
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_head_without_bias_or_of_convolutions_is_a_head(tmp_path, build, bias):
     torch.save(build(3, 2, bias=bias).state_dict(), tmp_path / "head.pth")
@@ -102,4 +105,4 @@ def test_a_head_without_bias_or_of_convolutions_is_a_head(tmp_path, build, bias)
 def test_other_shapes_are_no_head(tmp_path, there, here):
     torch.save(nn.Sequential(*there).state_dict(), tmp_path / "other.pth")
     message = complaint(tmp_path / "other.pth", nn.Sequential(*here))
-    assert message.startswith("does not fit Sequential: of another shape: 0.weight (expected (")
+    assert message.startswith("does not fit Sequential: wrong shape: 0.weight (expected (")

@@ -6,6 +6,7 @@ import pickle
 import re
 import tarfile
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def test_a_truncated_file_is_refused(tmp_path, name, part):
     whole = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(whole[: int(len(whole) * part)])
     suffix = (tmp_path / name).suffix
-    assert re.fullmatch(rf"damaged, or not a \{suffix} file \([^.]+\.?\)", complaint(tmp_path / name))
+    assert re.fullmatch(rf"is damaged, or not a \{suffix} file \([^.]+\.?\)", complaint(tmp_path / name))
 
 
 @pytest.mark.parametrize("name", SAVERS)
@@ -38,17 +39,17 @@ def test_what_is_no_weights_file_says_so(tmp_path, name):
     path = tmp_path / name
     assert complaint(path) == "no such weights file"
     path.write_bytes(b"")
-    assert complaint(path) == "an empty file"
+    assert complaint(path) == "the file is empty"
     path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n")
     begins = "it begins with 'version https://git-lfs.github.com/spec/'"
-    assert complaint(path) == f"a text file, expected weights ({begins})"
+    assert complaint(path) == f"is a text file, expected weights ({begins})"
     path.write_text("hello\n")
-    assert complaint(path) == "a text file, expected weights (it begins with 'hello')"
+    assert complaint(path) == "is a text file, expected weights (it begins with 'hello')"
     path.write_bytes(bytes(range(128, 256)) * 4)
-    assert complaint(path).startswith(f"damaged, or not a {path.suffix} file (")
+    assert complaint(path).startswith(f"is damaged, or not a {path.suffix} file (")
     path.unlink()
     path.mkdir()
-    assert complaint(path) == "a directory, expected a weights file"
+    assert complaint(path) == "is a directory, expected a weights file"
 
 
 def test_a_name_that_the_system_refuses_is_no_traceback(tmp_path):
@@ -82,7 +83,7 @@ def pickled(content, path):
     path.write_bytes(pickle.dumps(content, protocol=2))
 
 
-ADVICE = "save the tensors alone where it was made: torch.save(model.state_dict(), PATH)"
+ADVICE = "where it was made, save only the tensors with torch.save(model.state_dict(), PATH)"
 
 
 @pytest.mark.parametrize("save", [torch.save, save_legacy, pickled])
@@ -93,7 +94,7 @@ def test_a_payload_does_not_run(tmp_path, monkeypatch, save, name):
     save({"epoch": Payload(marker)}, tmp_path / name)
     asked = f"GLOBAL {os.mkdir.__module__}.mkdir"
     message = complaint(tmp_path / name)
-    assert message == f"refused, it holds more than plain weights ({asked}); {ADVICE}"
+    assert message == f"refused, because it holds more than plain weights ({asked}): {ADVICE}"
     assert not marker.exists()
     if save is not pickled:  # the same file does run it where it is read as code
         torch.load(tmp_path / name, weights_only=False)
@@ -101,7 +102,8 @@ def test_a_payload_does_not_run(tmp_path, monkeypatch, save, name):
 
 
 @pytest.mark.parametrize(
-    ("protocol", "expected"), [(0, "a text file, "), (4, "damaged, "), (pickle.HIGHEST_PROTOCOL, "damaged, ")]
+    ("protocol", "expected"),
+    [(0, "is a text file, "), (4, "is damaged, "), (pickle.HIGHEST_PROTOCOL, "is damaged, ")],
 )
 def test_a_pickle_of_another_protocol_does_not_run(tmp_path, protocol, expected):
     marker = tmp_path / "ran"
@@ -113,12 +115,13 @@ def test_a_pickle_of_another_protocol_does_not_run(tmp_path, protocol, expected)
 
 def test_a_payload_in_an_npz_does_not_run(tmp_path):
     marker = tmp_path / "ran"
-    np.savez(tmp_path / "evil.npz", **{"head.weight": np.array([Payload(marker)], dtype=object)})
+    arrays: dict[str, Any] = {"head.weight": np.array([Payload(marker)], dtype=object)}
+    np.savez(tmp_path / "evil.npz", **arrays)
     assert complaint(tmp_path / "evil.npz").startswith(
-        "refused, it holds more than plain weights (Object arrays)"
+        "refused, because it holds more than plain weights (Object arrays)"
     )
     pickled(Payload(marker), tmp_path / "evil.npz")
-    assert complaint(tmp_path / "evil.npz") == "damaged, or not a .npz file (no whole zip archive)"
+    assert complaint(tmp_path / "evil.npz") == "is damaged, or not a .npz file (not a complete zip archive)"
     assert not marker.exists()
 
 
@@ -134,7 +137,7 @@ def test_a_payload_in_an_npz_does_not_run(tmp_path):
 def test_code_in_a_checkpoint_is_named(tmp_path, content, asked, saver):
     TORCH_SAVERS[saver](content, tmp_path / "whole.pth")
     message = complaint(tmp_path / "whole.pth")
-    assert message == f"refused, it holds more than plain weights (GLOBAL {asked}); {ADVICE}"
+    assert message == f"refused, because it holds more than plain weights (GLOBAL {asked}): {ADVICE}"
 
 
 def test_a_script_archive_and_a_tar_archive_are_refused(tmp_path):
@@ -150,4 +153,4 @@ def test_a_script_archive_and_a_tar_archive_are_refused(tmp_path):
 @pytest.mark.parametrize("strange", [torch.zeros(4).to_sparse(), torch.zeros(4, device="meta")])
 def test_a_tensor_without_plain_values_changes_nothing(tmp_path, strange):
     torch.save(trained() | {"head.bias": strange}, tmp_path / "weights.pth")
-    assert complaint(tmp_path / "weights.pth").startswith("holds tensors without plain values (")
+    assert complaint(tmp_path / "weights.pth").startswith("holds tensors that cannot be copied (")

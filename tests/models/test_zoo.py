@@ -37,10 +37,12 @@ def test_the_papers_settings():
 
 def test_weights_that_are_not_here_say_where_they_are(tmp_path, monkeypatch):
     monkeypatch.setenv("MEMO_DATA", str(tmp_path))
-    with pytest.raises(CheckpointError, match=r"resnet50: has no weights here: .*download\.pytorch\.org"):
+    with pytest.raises(
+        CheckpointError, match=r"resnet50: its weights are not installed: .*download\.pytorch\.org"
+    ):
         zoo.load("resnet50")
     with pytest.raises(
-        CheckpointError, match="mobilenet_v2: has no weights here: memo data get mobilenet_v2"
+        CheckpointError, match="mobilenet_v2: its weights are not installed: run `memo data get mobilenet_v2`"
     ):
         zoo.load("mobilenet_v2")
 
@@ -109,7 +111,7 @@ def test_labels_come_from_the_model_where_it_has_them():
     assert mt.Classifier(FromTheHub(), labels="abc").labels == ("a", "b", "c")
 
 
-@pytest.mark.parametrize("name", [name for name in ZOO if (zoo.SHIPPED / f"{name}.safetensors").is_file()])
+@pytest.mark.parametrize("name", [name for name in ZOO if (zoo.BUNDLED / f"{name}.safetensors").is_file()])
 def test_shipped_weights_have_the_error_their_card_says(name):
     """On the 500 shipped images, which are a twentieth of those the figure is of."""
     classifier = mt.load(name)
@@ -126,6 +128,6 @@ def test_shipped_weights_have_the_error_their_card_says(name):
             ]
         )
     error = 100 * (logits.argmax(1).numpy() != sample.targets).mean()
-    facts = json.loads((zoo.SHIPPED / f"{name}.json").read_text())
+    facts = json.loads((zoo.BUNDLED / f"{name}.json").read_text())
     assert error == pytest.approx(facts["test_error"], abs=4)
-    assert (zoo.SHIPPED / f"{name}.safetensors").stat().st_size < 3_000_000
+    assert (zoo.BUNDLED / f"{name}.safetensors").stat().st_size < 3_000_000

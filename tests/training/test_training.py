@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +17,11 @@ from memo_tta.models.networks.resnet26 import ResNet26
 from memo_tta.models.networks.resnet26_joint import JointResNet26, turn
 from memo_tta.models.zoo import load
 from memo_tta.seeding import sample_rng
+from memo_tta.training import loop
 from memo_tta.training.loop import STATE, Recipe, batches, crop_and_flip, one_cycle, train
 from memo_tta.training.result import METRICS, WEIGHTS, error_percent, finish
 
-SMALL = {"epochs": 2, "batch_size": 8}
+SMALL: dict[str, Any] = {"epochs": 2, "batch_size": 8}
 
 
 def images(n: int = 24) -> tuple[np.ndarray, np.ndarray]:
@@ -70,6 +72,7 @@ train(data["x"], data["y"], Path(sys.argv[2]), Recipe(epochs=3, batch_size=8),
 def run_killed(data, out, after_step: int) -> None:
     words = [sys.executable, "-c", KILLED, str(data), str(out)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
         for line in process.stdout:
             if int(line) == after_step:
                 process.send_signal(signal.SIGKILL)
@@ -97,20 +100,27 @@ def test_training_learns(tmp_path):
     assert seen[-1].step == seen[-1].steps == 25
 
 
+def test_one_slow_step_does_not_change_the_rate(tmp_path, monkeypatch):
+    seconds, rates = iter([0, 2, 4, *range(100, 200, 2)]), []
+    monkeypatch.setattr(loop, "perf_counter", lambda: next(seconds))
+    train(*images(40), tmp_path, Recipe(**SMALL), lambda now: rates.append(now.images_per_second))
+    assert rates == [8 / 2] * 10
+
+
 def test_a_run_of_another_recipe_is_not_continued(tmp_path):
     train(*images(), tmp_path, Recipe(**SMALL), ignore)
-    with pytest.raises(ConfigError, match="is of another recipe"):
+    with pytest.raises(ConfigError, match=r"expected the recipe .*, got .*: use the same options to resume"):
         train(*images(), tmp_path, Recipe(**SMALL, seed=1), ignore)
 
 
 @pytest.mark.parametrize("options", [{"epochs": 0}, {"batch_size": 0}, {"lr": 0}])
 def test_recipes_that_cannot_work(options):
-    with pytest.raises(ConfigError, match="at least 1"):
+    with pytest.raises(ConfigError, match="expected epochs and batch_size of at least 1 and lr above 0, got"):
         Recipe(**options)
 
 
 def test_too_few_images(tmp_path):
-    with pytest.raises(DataError, match="4 images do not fill one batch of 8"):
+    with pytest.raises(DataError, match="expected at least one batch of 8 images, got 4 images"):
         train(*images(4), tmp_path, Recipe(**SMALL), ignore)
 
 

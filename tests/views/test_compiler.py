@@ -1,4 +1,4 @@
-"""Compiled code: when it loads, where it is kept, and that threads change nothing."""
+"""Compiled code: when it is loaded, where it is cached, and that threads change nothing."""
 
 import ast
 import os
@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import numba.core.caching
+import numba.core.config
 import numpy as np
 import pytest
 import torch
@@ -16,7 +17,7 @@ from memo_tta.seeding import sample_rng
 from memo_tta.views import AugMix, augmix_kernels
 from memo_tta.views.augmix_plan import OPERATIONS
 from memo_tta.views.compiler import kernel
-from memo_tta.views.threads import spread
+from memo_tta.views.threads import parallel_for
 from tests.conftest import ROOT
 
 FOLDER = Path(augmix_kernels.__file__).parent
@@ -24,7 +25,7 @@ FOLDER = Path(augmix_kernels.__file__).parent
 
 @pytest.fixture
 def threads():
-    """Set the number of torch's threads; it is put back."""
+    """Set the number of torch's threads, and restore it."""
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
@@ -49,7 +50,7 @@ def test_every_view_is_made_once_by_no_more_threads_than_torch_has(threads, numb
         made.extend(range(n)[views])
         workers.add(threading.get_ident())
 
-    spread(work, n)
+    parallel_for(work, n)
     assert sorted(made) == list(range(n)) and len(workers) <= number
 
 
@@ -66,7 +67,7 @@ def test_a_failure_in_any_thread_is_raised(threads):
             raise ValueError("no views")
 
     with pytest.raises(ValueError, match="no views"):
-        spread(work, 100)
+        parallel_for(work, 100)
 
 
 FORKING = """
@@ -111,7 +112,7 @@ def test_a_full_disk_is_no_obstacle(monkeypatch, tmp_path):
     def no_room(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(numba.core.config, "CACHE_DIR", str(tmp_path))
     assert kernel("int64(int64)")(double)(21) == 42
     assert any(tmp_path.rglob("*.nbi"))
     monkeypatch.setattr(numba.core.caching.IndexDataCacheFile, "save", no_room)
@@ -127,7 +128,7 @@ def test_compiled_code_numbers_operations_as_plans_do(name):
     "path", [FOLDER / "augmix_kernels.py", FOLDER / "crop_kernels.py"], ids=lambda path: path.name
 )
 def test_what_is_kept_depends_on_one_file_alone(path):
-    """What is kept on disk is renewed by a change of that file, and of no other."""
+    """A cached kernel is compiled again when its own file changes, and no other."""
     ours = [
         (node.module, [alias.name for alias in node.names])
         for node in ast.walk(ast.parse(path.read_text()))

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -47,9 +49,10 @@ def test_an_augmentation_gets_the_fitted_image_or_the_whole_one():
         return torch.rand(n, 3, 8, 8)
 
     wide = np.zeros((20, 30, 3), np.uint8)
-    mt.Memo(build_classifier("group-norm"), n_views=2, augment=look).predict(wide)
-    look.whole_image = True
-    mt.Memo(build_classifier("group-norm"), n_views=2, augment=look).predict(wide)
+    augment: Any = look
+    mt.Memo(build_classifier("group-norm"), n_views=2, augment=augment).predict(wide)
+    augment.whole_image = True
+    mt.Memo(build_classifier("group-norm"), n_views=2, augment=augment).predict(wide)
     assert shapes == [(8, 8, 3), (20, 30, 3)]
 
 
@@ -62,7 +65,7 @@ def test_an_augmentation_gets_the_fitted_image_or_the_whole_one():
         ),
         (lambda image, n, rng: [1] * n, "expected a tensor of 4 views, got list"),
         (mt.per_view(lambda image, rng: "view"), "expected a tensor, array or PIL image, got str"),
-        (mt.per_view(lambda image, rng: torch.rand(rng.integers(1, 9))), "views must share one shape"),
+        (mt.per_view(lambda image, rng: torch.rand(int(rng.integers(1, 9)))), "expected views of one shape"),
     ],
 )
 def test_an_augmentation_that_gives_no_views_is_an_error(augment, message):

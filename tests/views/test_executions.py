@@ -1,4 +1,4 @@
-"""Every execution of a plan gives the pictures that Pillow gives, one after another."""
+"""Every execution of a plan gives the pixels of Pillow, which makes one view after another."""
 
 import os
 
@@ -13,8 +13,7 @@ from PIL import __version__ as pillow_version
 from memo_tta.bench import published_loop
 from memo_tta.data.sample_images import load_sample
 from memo_tta.seeding import sample_rng
-from memo_tta.views import AugMix
-from memo_tta.views.augmix import execute
+from memo_tta.views import AugMix, augmix, crop_flip, execution_compiled, execution_portable
 from memo_tta.views.augmix_plan import (
     MAX_DEPTH,
     NO_OPERATION,
@@ -24,7 +23,6 @@ from memo_tta.views.augmix_plan import (
     CropPlan,
     plan_augmix,
 )
-from memo_tta.views.augmix_torch import execute_on
 from memo_tta.views.crop_flip import PaddedCrop, ResizedCrop
 from tests.conftest import Vectors
 
@@ -47,12 +45,21 @@ def with_pillow(plan, crops, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0)):
     return published_loop.mix(plan, images, mean, std)
 
 
-def with_torch(plan, crops, *normalisation):
-    return execute_on(plan, crops, "cpu", *normalisation)
+EXECUTIONS = {"compiled": execution_compiled, "portable": execution_portable}
+MIXES = {name: execution.mix for name, execution in EXECUTIONS.items()}
+each_mix = pytest.mark.parametrize("run", MIXES.values(), ids=MIXES.keys())
+each_execution = pytest.mark.parametrize("execution", EXECUTIONS.values(), ids=EXECUTIONS.keys())
 
 
-EXECUTIONS = {"compiled": execute, "torch": with_torch}
-each_execution = pytest.mark.parametrize("run", EXECUTIONS.values(), ids=EXECUTIONS.keys())
+@pytest.fixture
+def use(monkeypatch):
+    """Make augmentations use an execution."""
+
+    def choose(execution):
+        for module in (augmix, crop_flip):
+            monkeypatch.setattr(module, "cpu_execution", lambda: execution)
+
+    return choose
 
 
 def recipe(chains, n=1, keep=0.0):
@@ -63,7 +70,7 @@ def recipe(chains, n=1, keep=0.0):
         for depth, (name, parameter) in enumerate(steps):
             operations[:, chain, depth] = OPERATIONS.index(name)
             parameters[:, chain, depth] = parameter or 0
-    weights = np.tile(np.float32([1, 0, 0]), (n, 1))
+    weights = np.tile(np.array([1, 0, 0], np.float32), (n, 1))
     crops = CropPlan(np.zeros((n, 4), np.int64), np.zeros(n, bool))
     return AugMixPlan(crops, operations, parameters, weights, np.full(n, keep, np.float32))
 
@@ -103,7 +110,7 @@ PARAMETERS = {
 }
 
 
-@each_execution
+@each_mix
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("shape", [(32, 32), (31, 45), (224, 224), (1, 1), (1, 9), (9, 1), (2, 2)])
 def test_every_operation_is_pillows(run, name, shape):
@@ -129,7 +136,7 @@ def published(request):
     return find
 
 
-@each_execution
+@each_mix
 @pytest.mark.parametrize("kind", ["cifar", "imagenet"])
 def test_operations_are_the_published_ones_to_the_bit(published, kind, run):
     vectors = published(kind).arrays(f"augops_{kind}")
@@ -141,14 +148,13 @@ def test_operations_are_the_published_ones_to_the_bit(published, kind, run):
         np.testing.assert_array_equal(got, planes(vectors[case["key"]]), err_msg=str(case))
 
 
-@pytest.mark.parametrize("run", [with_pillow, *EXECUTIONS.values()])
+@pytest.mark.parametrize("run", [with_pillow, *MIXES.values()])
 @pytest.mark.parametrize("kind", ["cifar", "imagenet"])
 def test_the_published_recipes_give_the_published_views(published, kind, run):
     vectors = published(kind).arrays(f"augmix_views_{kind}")
     recipes = published(kind).json(f"augmix_views_{kind}")["recipes"]
     plan = plan_from(recipes)
     crops = CROP[kind].cut(vectors["image"], plan.crops)
-    np.testing.assert_array_equal(crops.transpose(0, 2, 3, 1), vectors["preaugmented"])
     views = run(plan, crops, *NORMALISE[kind]).numpy()
     if kind == "cifar":
         np.testing.assert_allclose(views, vectors["views"], atol=2e-6)
@@ -156,6 +162,16 @@ def test_the_published_recipes_give_the_published_views(published, kind, run):
         np.testing.assert_allclose(views[..., ::4, ::4], vectors["views_stride4"], atol=2e-6)
         np.testing.assert_allclose(views.mean(axis=(2, 3)), vectors["view_mean"], atol=1e-5)
         np.testing.assert_allclose(views.std(axis=(2, 3)), vectors["view_std"], atol=1e-5)
+
+
+@each_execution
+@pytest.mark.parametrize("kind", ["cifar", "imagenet"])
+def test_the_published_recipes_give_the_published_crops(published, use, kind, execution):
+    vectors = published(kind).arrays(f"augmix_views_{kind}")
+    plan = plan_from(published(kind).json(f"augmix_views_{kind}")["recipes"])
+    use(execution)
+    crops = CROP[kind].cut(vectors["image"], plan.crops)
+    np.testing.assert_array_equal(crops.transpose(0, 2, 3, 1), vectors["preaugmented"])
 
 
 def plan_from(recipes) -> AugMixPlan:
@@ -167,7 +183,7 @@ def plan_from(recipes) -> AugMixPlan:
         np.concatenate([part.operations for part in parts]),
         np.concatenate([part.parameters for part in parts]),
         np.array([r["w"] for r in recipes], dtype=np.float32),
-        np.float32([r["m"] for r in recipes]),
+        np.array([r["m"] for r in recipes], np.float32),
     )
 
 
@@ -177,7 +193,7 @@ def check_close(got, expected):
     assert difference.max() < 1e-5  # in fact they do the same arithmetic
 
 
-@each_execution
+@each_mix
 @pytest.mark.parametrize(("size", "crop"), [(32, "padded"), (224, "resized")])
 def test_random_plans_give_pillows_views(run, size, crop):
     augment, step = AugMix(size, crop), 20
@@ -189,8 +205,10 @@ def test_random_plans_give_pillows_views(run, size, crop):
         check_close(run(plan, crops), with_pillow(plan, crops))
 
 
+@each_execution
 @pytest.mark.parametrize(("size", "crop", "shape"), [(32, "padded", (32, 32)), (224, "resized", (300, 400))])
-def test_whole_pipelines_agree_and_normalise_alike(size, crop, shape):
+def test_whole_pipelines_agree_and_normalise_alike(use, execution, size, crop, shape):
+    use(execution)
     image, augment = pictures(*shape)[0], AugMix(size, crop)
     mean, std = NORMALISE["imagenet"]
     plan = augment.plan(image, 6, sample_rng(0, 0))
@@ -208,7 +226,7 @@ def test_images_of_any_shape(height, width, kind, seed):
     crops = np.repeat(planes(pictures(height, width)[kind]), 3, axis=0)
     plan = plan_augmix(CropPlan(np.zeros((3, 4), np.int64), np.zeros(3, bool)), 40, rng)
     expected = with_pillow(plan, crops)
-    for run in EXECUTIONS.values():
+    for run in MIXES.values():
         check_close(run(plan, crops), expected)
 
 
@@ -219,20 +237,33 @@ def test_resized_crops_are_pillows(height, width, size, flip, data):
     top, left = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
     box = (top, left, data.draw(st.integers(1, height - top)), data.draw(st.integers(1, width - left)))
     image = np.random.default_rng(height).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    (got,) = ResizedCrop(size).cut(image, CropPlan(np.array([box]), np.array([flip])))
+    plan = CropPlan(np.array([box]), np.array([flip]))
+    (got,), (portable,) = (execution.resized_crops(image, plan, size) for execution in EXECUTIONS.values())
     expected = published_loop.mirrored(published_loop.resized_crop(Image.fromarray(image), box, size), flip)
     assert abs(got.transpose(1, 2, 0).astype(int) - np.asarray(expected)).max() <= CROP_LEVELS
+    np.testing.assert_array_equal(portable, got)
 
 
 @given(st.integers(1, 64), st.integers(0, 2**32))
 def test_padded_crops_are_pillows(size, seed):
     image, crop = pictures(size, size)[1], PaddedCrop(size)
     plan = crop.plan(image, 4, np.random.default_rng(seed))
-    for got, box, flip in zip(crop.cut(image, plan), plan.box.tolist(), plan.flip, strict=True):
+    crops, portable = (e.padded_crops(image, plan, size, crop.padding) for e in EXECUTIONS.values())
+    for got, box, flip in zip(crops, plan.box.tolist(), plan.flip, strict=True):
         expected = published_loop.mirrored(
             published_loop.padded_crop(Image.fromarray(image), box, size), flip
         )
         np.testing.assert_array_equal(got.transpose(1, 2, 0), np.asarray(expected))
+    np.testing.assert_array_equal(portable, crops)
+    assert portable.flags.c_contiguous  # a layout that follows would change the last bits of a prediction
+
+
+@pytest.mark.parametrize("shape", [(375, 500), (500, 333), (900, 300), (180, 240), (60, 90)])
+def test_the_crops_of_a_plan_are_the_same_without_compiled_code(shape):
+    image, crop = pictures(*shape)[1], ResizedCrop(224)
+    plan = crop.plan(image, 16, sample_rng(0, "crops"))
+    compiled, portable = (e.resized_crops(image, plan, 224) for e in EXECUTIONS.values())
+    np.testing.assert_array_equal(portable, compiled)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

@@ -8,7 +8,7 @@ from memo_tta.data.sample_images import load_sample
 from memo_tta.errors import ConfigError, InputError, UnknownName
 from memo_tta.views.augmix_plan import plan_even_crops, plan_padded_crops
 from memo_tta.views.restoration import RESTORATIONS
-from memo_tta.views.restored_views import Restore, as_tensor
+from memo_tta.views.restored_views import Restore, to_float
 
 IMAGE = load_sample()[3].image
 SHARES = {"plain": 1, "stretched": 2, "deblurred": 1}
@@ -31,7 +31,7 @@ def test_views_are_crops_of_the_versions(size):
     assert (views[0] - views[2]).abs().max() > 0.1
     rest = list(views)
     for name, crops in plan.items():
-        version = RESTORATIONS[name](as_tensor(image)).clamp(0, 1).permute(1, 2, 0).numpy()
+        version = RESTORATIONS[name](to_float(image)).clamp(0, 1).permute(1, 2, 0).numpy()
         pad = size // 8
         padded = np.pad(
             version, ((pad, pad), (pad, pad), (0, 0)), mode="constant" if size == 32 else "reflect"

@@ -46,7 +46,7 @@ def _compare(case: AdaptationCase) -> Measurement:
     classifier = mt.Classifier(module, size=case.size, mean=half, std=half, channels_last=True)
     robust = mt.Memo(classifier, n_views=case.views, lr=0.005, prior_strength=case.prior_strength)
     x, views = (torch.randn(count, 3, case.size, case.size) for count in (1, case.views))
-    bare_x, bare_views = classifier.to_module(x), classifier.to_module(views)
+    bare_x, bare_views = classifier.prepare_input(x), classifier.prepare_input(views)
     parameters = list(module.parameters())
 
     def bare() -> None:

@@ -43,7 +43,7 @@ def models(name: str | None) -> None:
     import torch
 
     from memo_tta.class_lists import class_list
-    from memo_tta.models.zoo import ZOO, how_to_get, shipped_error
+    from memo_tta.models.zoo import ZOO, bundled_error, how_to_get
 
     console = Console()
     if name is not None:
@@ -51,7 +51,7 @@ def models(name: str | None) -> None:
         table = Table(box=None, pad_edge=False, show_header=False)
         table.add_column()
         table.add_column(overflow="fold")
-        error = shipped_error(name)
+        error = bundled_error(name)
         table.add_row("classes", f"{len(class_list(entry.classes)):,}, {entry.classes}")
         for key, value in [*entry.preprocessing.items(), *entry.settings.items()]:
             table.add_row(key, str(value))
@@ -64,7 +64,7 @@ def models(name: str | None) -> None:
     for key, entry in ZOO.items():
         with torch.device("meta"):
             count = sum(p.numel() for p in entry.build(len(class_list(entry.classes))).parameters())
-        error = shipped_error(key)
+        error = bundled_error(key)
         weights = "memo data get" if entry.package_weights else "--weights"
         weights = weights if error is None else _bundled(error)
         table.add_row(key, entry.about, f"{count:,}", weights)

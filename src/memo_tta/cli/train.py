@@ -10,7 +10,7 @@ import click
 from memo_tta.cli.progress import progress
 
 if TYPE_CHECKING:
-    from memo_tta.training.loop import Progress
+    from memo_tta.training.loop import TrainingProgress
 
 
 @click.command(epilog="Example: memo train --out runs/plain")
@@ -44,7 +44,7 @@ def train(out: Path, epochs: int, **options: Any) -> None:
     images = load_dataset("cifar10-train")
     with progress("steps") as update:
 
-        def report(now: "Progress") -> None:
+        def report(now: "TrainingProgress") -> None:
             note = f"epoch {now.epoch + 1}/{epochs} · loss {now.loss:.3f} · accuracy {now.accuracy:.1%}"
             update(now.step, now.steps, f"{note} · {now.images_per_second:.0f} images/s")
 

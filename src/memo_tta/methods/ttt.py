@@ -81,4 +81,4 @@ class TTT(ViewMethod[TTTOptions]):
     def _rotation_forward(self, x: Tensor) -> Tensor:
         """Return the rotation head's logits, computed in the precision of the options."""
         with in_precision(self.options.precision, self.classifier.device.type):
-            return self._rotation_logits(self.classifier.to_module(x))
+            return self._rotation_logits(self.classifier.prepare_input(x))

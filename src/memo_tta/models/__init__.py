@@ -1,1 +1,1 @@
-"""Classifiers: modules with their preprocessing, and the ones that have a name."""
+"""Classifiers: modules with their preprocessing and labels, built by the user or loaded by name."""

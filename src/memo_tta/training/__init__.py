@@ -1,1 +1,1 @@
-"""Training of the models that are shipped."""
+"""Training of the bundled models."""

@@ -1,4 +1,4 @@
-"""What a finished run leaves behind: the weights, and what is known about them."""
+"""The files of a finished run: the weights, and their recipe and test error."""
 
 import json
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ WEIGHTS, METRICS = "weights.safetensors", "metrics.json"
 
 
 def finish(model: nn.Module, test: Dataset, out: Path, recipe: dict[str, Any]) -> dict[str, Any]:
-    """Write the weights and, beside them, the recipe and the error on the test images."""
+    """Write the weights, and a JSON file with the recipe and the test error; return its content."""
     facts = {
         "test_error": round(error_percent(model, test), 2),
         "test_images": len(test),
@@ -35,10 +35,11 @@ def finish(model: nn.Module, test: Dataset, out: Path, recipe: dict[str, Any]) -
 
 @torch.no_grad()
 def error_percent(model: nn.Module, data: Dataset, batch_size: int = 500) -> float:
+    """Return the error in % on a data set of 32 x 32 images."""
     wrong = 0
     for start in range(0, len(data), batch_size):
         samples = [data[position] for position in range(start, min(start + batch_size, len(data)))]
         pixels = torch.from_numpy(np.stack([sample.image for sample in samples])).permute(0, 3, 1, 2)
-        labels = torch.tensor([sample.target for sample in samples])
-        wrong += int((model(pixels.float() / 127.5 - 1).argmax(1) != labels).sum())
+        targets = torch.tensor([sample.target for sample in samples])
+        wrong += int((model(pixels.float() / 127.5 - 1).argmax(1) != targets).sum())
     return 100 * wrong / len(data)

@@ -1,4 +1,4 @@
-"""The rotation task that test-time training adds to the main one."""
+"""The self-supervised task of test-time training: predict an image's rotation."""
 
 import numpy as np
 import torch
@@ -8,16 +8,16 @@ from torch import Tensor
 from memo_tta.models.networks.resnet26_joint import TURNS, JointResNet26, turn
 
 
-def with_turned(images: Tensor, labels: Tensor, rng: np.random.Generator) -> tuple[Tensor, ...]:
-    """The batch, its images turned by right angles drawn at random, and how many those were."""
+def with_turned(images: Tensor, targets: Tensor, rng: np.random.Generator) -> tuple[Tensor, ...]:
+    """Return images, targets, images rotated by random right angles, and the number of right angles."""
     turns = torch.from_numpy(rng.integers(TURNS, size=len(images)))
-    return images, labels, turn(images, turns), turns
+    return images, targets, turn(images, turns), turns
 
 
 def joint_loss(
-    model: JointResNet26, images: Tensor, labels: Tensor, turned: Tensor, turns: Tensor
+    model: JointResNet26, images: Tensor, targets: Tensor, turned: Tensor, turns: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Loss of both tasks together; how many classes were right."""
+    """Return the summed loss of both tasks, and the number of correct classes."""
     logits, turn_logits = model.both_logits(images, turned)
-    loss = F.cross_entropy(logits, labels) + F.cross_entropy(turn_logits, turns)
-    return loss, (logits.argmax(1) == labels).sum()
+    loss = F.cross_entropy(logits, targets) + F.cross_entropy(turn_logits, turns)
+    return loss, (logits.argmax(1) == targets).sum()

@@ -1,8 +1,8 @@
-"""Compiled AugMix: chains of operations on planes of bytes, and their mix; to the bit as Pillow does them.
+"""Compiled AugMix: chains of operations on planes of bytes, bit-identical to Pillow, and their mix.
 
-An image is uint8 (3, height * width). Look-up operations are not applied but composed into one table per
-channel, for as long as no warp follows. Pixels are indexed by unsigned numbers, because a signed one might
-count from the end, and asking that at every pixel keeps loops from being vectorised.
+An image is uint8 (3, height * width). Look-up operations are not applied at once but composed into one table
+per channel until a warp follows. Pixels are indexed by unsigned integers: a signed index may be negative, and
+checking for that at every pixel prevents vectorisation.
 """
 
 import math
@@ -12,16 +12,16 @@ from numba import njit
 
 from memo_tta.views.compiler import kernel
 
-# In the order of plan.OPERATIONS; written out, because what is compiled must depend on this file alone.
+# The order of augmix_plan.OPERATIONS; repeated, because cached code must depend on this file alone.
 AUTOCONTRAST, EQUALIZE, ROTATE, SOLARIZE, SHEAR_X, SHEAR_Y, TRANSLATE_X, TRANSLATE_Y, POSTERIZE = range(9)
 CHANNELS, VALUES = 3, 256
-BLOCK = 2048  # pixels that are mixed at a time, so that their sums stay in the first cache
+BLOCK = 2048  # pixels that are mixed at a time, so that their sums stay in the L1 cache
 OUTSIDE = NOT_WARPED = -1
 
 
 @njit
 def count(image, counts):
-    """Histogram of each channel; in four parts, because equal neighbours would wait for each other."""
+    """Count the values of each channel, in four histograms: equal neighbours would stall each other."""
     parts = np.empty((4, VALUES), np.int32)
     for c in range(CHANNELS):
         plane = image[c]
@@ -75,7 +75,7 @@ def equalize(table, counts):
 
 @njit
 def compose(operation, parameter, table, is_tabled, counts):
-    """Put a look-up operation behind the table of each channel; the counts are those before the table."""
+    """Append a look-up operation to the table of each channel; counts are of pixels before the table."""
     for c in range(CHANNELS):
         if not is_tabled:
             for v in range(VALUES):
@@ -103,7 +103,7 @@ def look_up(image, table, out):
 
 @njit
 def shift(image, right, down, height, width, out):
-    """Pixel (x, y) takes (x + right, y + down), if that is inside."""
+    """Copy the pixel at (x + right, y + down) to (x, y), if it is inside the image."""
     for c in range(CHANNELS):
         for y in range(max(0, -down), min(height, height - down)):
             line, source = np.uint64(y * width), np.uint64((y + down) * width + right)
@@ -113,7 +113,7 @@ def shift(image, right, down, height, width, out):
 
 @njit
 def matrix_of(operation, parameter, height, width):
-    """Of a shear, or of a rotation about the centre as Pillow rounds it."""
+    """Return the affine matrix of a shear, or of a rotation about the centre, rounded as Pillow rounds it."""
     if operation == SHEAR_X:
         return 1.0, parameter, 0.0, 0.0, 1.0, 0.0
     if operation == SHEAR_Y:
@@ -126,9 +126,9 @@ def matrix_of(operation, parameter, height, width):
 
 @njit
 def warp(image, matrix, height, width, out, lines):
-    """Bilinear: pixel (x, y) takes (ax + by + c, dx + ey + f), if inside; whole numbers are pixels' corners.
+    """Sample pixel (x, y) bilinearly at (ax + by + c, dx + ey + f), if inside; integers are pixels' corners.
 
-    Neighbours in a line mostly take neighbours in a line, so that a line is a few runs.
+    Neighbours in a line mostly come from neighbours in a line, so a line is copied in a few runs.
     """
     a, b, c, d, e, f = matrix
     along_x, along_y = (d, e, f) == (0, 1, 0), (a, b, c) == (1, 0, 0)
@@ -152,14 +152,14 @@ def warp(image, matrix, height, width, out, lines):
             line, source = np.uint64(y * width + first), np.uint64(start + first - width)
             if along_x or along_y:
                 blend_two(image, source, right if along_x else down, fx, first, last, out, line)
-            else:  # what would be the neighbours below the last line is that line itself
+            else:  # below the last line, the line itself is repeated
                 below = down if source + down < image.shape[1] else np.uint64(0)
                 blend_four(image, source, right, below, fx, fy, first, last, out, line)
 
 
 @njit
 def locate_along(p, q, r, yin, low, high, limit, step, less, offset, fraction, place):
-    """As below, along one axis; places go from low to high, into the lines beside it where there are any."""
+    """Do as `locate` along one axis; indices are clamped to low..high, which may reach into the next line."""
     for x in range(len(place)):
         s = p * (x + 0.5) + q * yin + r
         s0 = max(min(math.floor(s - 0.5), high), low)
@@ -170,9 +170,9 @@ def locate_along(p, q, r, yin, low, high, limit, step, less, offset, fraction, p
 
 @njit
 def locate(matrix, yin, height, width, fx, fy, place):
-    """Where the pixels of a line come from, less x so that it is constant in a run, and plus a line.
+    """Compute each pixel's source index, minus x (constant within a run) plus width, and its fractions.
 
-    At the rim, a pixel is its neighbour: a fraction of 0 or 1 says so, and no place lies outside.
+    Beyond the border, the border pixel is repeated: the fraction is 0 or 1, and no index is out of range.
     """
     a, b, c, d, e, f = matrix
     for x in range(width):
@@ -207,7 +207,7 @@ def blend_four(image, source, right, down, fx, fy, first, last, out, line):
 
 @njit
 def run_chain(crop, crop_counts, counts, operations, parameters, width, fill, warped, table, lines):
-    """Which of its two buffers holds the outcome, if any, and whether its table is yet to be applied."""
+    """Return the buffer with a chain's result, or NOT_WARPED, and whether its table is still to apply."""
     height = crop.shape[1] // width
     image, known, is_counted = crop, crop_counts, True
     slot, is_tabled = NOT_WARPED, False
@@ -240,7 +240,7 @@ def run_chain(crop, crop_counts, counts, operations, parameters, width, fill, wa
 
 @njit
 def add_up(c, crop, warped, slots, tables, is_tabled, own, shares, offset, terms, out):
-    """One channel of a view; the crop and the chains that have not warped it make one table."""
+    """Mix one channel of a view; the crop and all chains without a warp share one table."""
     for row in range(len(terms)):
         for v in range(VALUES):
             terms[row, v] = 0
@@ -273,7 +273,7 @@ def add_up(c, crop, warped, slots, tables, is_tabled, own, shares, offset, terms
     " float32[::1], uint8[::1], float32[:,:,::1])"
 )
 def mix(crops, width, operations, parameters, weights, keep, scale, offset, fill, out):
-    """Into out, float32 (n, 3, pixels): scale * mix + offset of each crop, uint8 (n, 3, pixels)."""
+    """Write scale * mix + offset of each crop, uint8 (n, 3, pixels), to out, float32 (n, 3, pixels)."""
     chains, pixels = operations.shape[1], crops.shape[2]
     buffers, lines = np.empty((chains, 2, CHANNELS, pixels), np.uint8), np.empty((3, width))
     tables, terms = np.empty((chains, CHANNELS, VALUES), np.uint8), np.empty((chains + 1, VALUES), np.float32)

@@ -1,7 +1,7 @@
-"""Sample how views are made: crops, flips, operations, levels and weights, as plain arrays.
+"""Draw the random part of views (crops, flips, operations, levels and weights) as plain arrays.
 
-A plan says everything that is random about a set of views, so that every execution of it, on any
-device, gives the same pictures.
+A plan holds everything that is random about a set of views, so that every execution of it, on any device,
+gives the same pixels.
 """
 
 import math
@@ -26,45 +26,45 @@ MAX_DEPTH = 3  # operations per chain
 NO_OPERATION = -1
 # The published code fills with the integer 128, which Pillow reads as packed RGB: dark red.
 FILL = (128, 0, 0)
-UNCHANGED = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)  # the mean and deviation of views in 0..1
+NO_NORMALISATION = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)  # mean and std that leave views in 0..1
 
 # Severity 1 of the published code: a level u from 0.1 to 1 scales each maximum by u / 10.
 LEVELS = (0.1, 1.0)
 
 
 class Scale(NamedTuple):
-    """What levels do to an operation's parameter: from `start` up or down, by at most `maximum` / 10."""
+    """How a level changes an operation's parameter: from `start` up or down, by at most `maximum` / 10."""
 
     start: float = 0
     maximum: float = 0
-    of_size: bool = False  # the maximum is a share of the image's size
-    is_whole: bool = True
-    only_down: bool = False
+    is_relative: bool = False  # the maximum is a fraction of the image's size
+    is_integer: bool = True
+    is_decrease: bool = False  # the parameter never goes up
 
 
 SCALES = {
     "rotate": Scale(maximum=30),
-    "solarize": Scale(start=256, maximum=256, only_down=True),
-    "shear_x": Scale(maximum=0.3, is_whole=False),
-    "shear_y": Scale(maximum=0.3, is_whole=False),
-    "translate_x": Scale(maximum=1 / 3, of_size=True),
-    "translate_y": Scale(maximum=1 / 3, of_size=True),
-    "posterize": Scale(start=4, maximum=4, only_down=True),
+    "solarize": Scale(start=256, maximum=256, is_decrease=True),
+    "shear_x": Scale(maximum=0.3, is_integer=False),
+    "shear_y": Scale(maximum=0.3, is_integer=False),
+    "translate_x": Scale(maximum=1 / 3, is_relative=True),
+    "translate_y": Scale(maximum=1 / 3, is_relative=True),
+    "posterize": Scale(start=4, maximum=4, is_decrease=True),
 }
-# One row per operation, and a last one that NO_OPERATION finds.
+# One row per operation, and a last one for the index NO_OPERATION.
 SCALE_ROWS = np.array([SCALES.get(name, Scale()) for name in (*OPERATIONS, "none")])
 
-# The random resized crop: share of the image's area, and aspect ratio.
+# Random resized crops: fraction of the image's area, and aspect ratio.
 CROP_AREA = (0.08, 1.0)
 CROP_ASPECT = (3 / 4, 4 / 3)
 CROP_TRIES = 10
-# Powers of the root of x³ = x + 1, the golden ratio of the plane.
-EVEN_STEP = 1.324717957244746 ** np.array([-1.0, -2.0])
+# The R2 sequence (Roberts, 2018): negative powers of the root of x³ = x + 1, the plane's golden ratio.
+R2_STEP = 1.324717957244746 ** np.array([-1.0, -2.0])
 
 
 @dataclass(frozen=True)
 class CropPlan:
-    """Where each of n views is cut from, and whether it is mirrored."""
+    """The box that each of n views is cropped from, and whether the view is flipped."""
 
     box: np.ndarray  # int, (n, 4): top, left, height, width
     flip: np.ndarray  # bool, (n,)
@@ -75,20 +75,20 @@ class CropPlan:
 
 @dataclass(frozen=True)
 class AugMixPlan:
-    """The whole recipe of n AugMix views; `operations` indexes OPERATIONS or is NO_OPERATION."""
+    """Everything random about n AugMix views; `operations` holds indices of OPERATIONS, or NO_OPERATION."""
 
     crops: CropPlan
     operations: np.ndarray  # int, (n, WIDTH, MAX_DEPTH)
     parameters: np.ndarray  # float64, (n, WIDTH, MAX_DEPTH): degrees, threshold, factor, pixels, bits
-    weights: np.ndarray  # float32, (n, WIDTH): of the chains, summing to 1
-    keep: np.ndarray  # float32, (n,): share of the cropped image that no chain has touched
+    weights: np.ndarray  # float32, (n, WIDTH): weights of the chains, summing to 1
+    keep: np.ndarray  # float32, (n,): weight of the crop itself, without any operation
 
     def __len__(self) -> int:
         return len(self.crops)
 
 
 def plan_augmix(crops: CropPlan, size: int, rng: np.random.Generator) -> AugMixPlan:
-    """Chains for views that `crops` has cut to `size` pixels square."""
+    """Draw the chains of views that are cropped to `size` pixels square."""
     n = len(crops)
     weights = rng.dirichlet((1.0,) * WIDTH, size=n).astype(np.float32)
     keep = rng.beta(1.0, 1.0, size=n).astype(np.float32)
@@ -101,34 +101,35 @@ def plan_augmix(crops: CropPlan, size: int, rng: np.random.Generator) -> AugMixP
 
 
 def _parameters(operations: np.ndarray, level: np.ndarray, negative: np.ndarray, size: int) -> np.ndarray:
-    """Levels in each operation's own unit; whole numbers are truncated, as published."""
-    start, maximum, of_size, is_whole, only_down = SCALE_ROWS.T
-    amount = level * np.where(of_size, size * maximum, maximum)[operations] / 10
-    amount = np.where(is_whole[operations], np.trunc(amount), amount)
-    return start[operations] + np.where(negative | (only_down[operations] > 0), -amount, amount)
+    """Return levels in the unit of each operation; integers are truncated, as in the published code."""
+    start, maximum, is_relative, is_integer, is_decrease = SCALE_ROWS.T
+    amount = level * np.where(is_relative, size * maximum, maximum)[operations] / 10
+    amount = np.where(is_integer[operations], np.trunc(amount), amount)
+    return start[operations] + np.where(negative | (is_decrease[operations] > 0), -amount, amount)
 
 
 def plan_padded_crops(size: int, padding: int, n: int, rng: np.random.Generator) -> CropPlan:
-    """Crops of a `size` square after zero-padding every side, mirrored half of the time."""
+    """Draw `size` x `size` crops of an image padded on every side; half of them are flipped."""
     corner = rng.integers(0, 2 * padding + 1, size=(n, 2))
     box = np.concatenate([corner, np.full((n, 2), size)], axis=1)
     return CropPlan(box, rng.random(n) < 0.5)
 
 
 def plan_even_crops(size: int, padding: int, n: int, rng: np.random.Generator) -> CropPlan:
-    """The same, but spread evenly over the shifts, every other one mirrored: fewer of them do as well.
+    """Draw padded crops that are spread evenly over the shifts, every other one flipped.
 
-    Points of a sequence of low discrepancy (Roberts, 2018) from a random start: more views begin with fewer.
+    An average over them has less variance than over independent crops. They are points of a low-discrepancy
+    sequence from a random start, so the first views do not depend on n.
     """
-    start, mirrored = rng.random(2), int(rng.integers(2))
-    place = (start + np.arange(n)[:, None] * EVEN_STEP) % 1
-    corner = (place * (2 * padding + 1)).astype(int)
+    start, first_flip = rng.random(2), int(rng.integers(2))
+    position = (start + np.arange(n)[:, None] * R2_STEP) % 1
+    corner = (position * (2 * padding + 1)).astype(int)
     box = np.concatenate([corner, np.full((n, 2), size)], axis=1)
-    return CropPlan(box, (np.arange(n) + mirrored) % 2 == 1)
+    return CropPlan(box, (np.arange(n) + first_flip) % 2 == 1)
 
 
 def plan_resized_crops(height: int, width: int, n: int, rng: np.random.Generator) -> CropPlan:
-    """Crops of random area and aspect, to be resized; mirrored half of the time."""
+    """Draw crops of random area and aspect ratio, to be resized; half of them are flipped."""
     box = np.array([_resized_crop(height, width, rng) for _ in range(n)]).reshape(n, 4)
     return CropPlan(box, rng.random(n) < 0.5)
 
@@ -141,7 +142,7 @@ def _resized_crop(height: int, width: int, rng: np.random.Generator) -> tuple[in
         if 0 < w <= width and 0 < h <= height:
             top, left = rng.integers(height - h + 1), rng.integers(width - w + 1)
             return int(top), int(left), h, w
-    # The image is narrower or flatter than any allowed crop: its centre, as far as aspect allows.
+    # No crop fits, as for very long images: take the centre, with the nearest allowed aspect ratio.
     w = min(width, max(1, round(height * CROP_ASPECT[1])))
     h = min(height, max(1, round(width / CROP_ASPECT[0])))
     return (height - h) // 2, (width - w) // 2, h, w

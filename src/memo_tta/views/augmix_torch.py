@@ -1,7 +1,7 @@
-"""A plan of AugMix views carried out by torch alone, on any device, all views at once.
+"""AugMix plans carried out by torch alone, on any device, with many views at once.
 
-Chains are rows, uint8 (rows, 3, height, width). At each depth, the rows that have an operation in common
-go through it together; warps of all kinds are one.
+Chains are rows, uint8 (rows, 3, height, width). At each depth, all rows with the same operation are processed
+together; all kinds of warps count as one operation.
 """
 
 import math
@@ -11,57 +11,69 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from memo_tta.views.augmix_plan import FILL, MAX_DEPTH, OPERATIONS, UNCHANGED, WIDTH, AugMixPlan
+from memo_tta.views.augmix_plan import FILL, MAX_DEPTH, NO_NORMALISATION, OPERATIONS, WIDTH, AugMixPlan
 
 VALUES = 256
 WARPS = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
+CPU_PIXELS = 2**16  # processed at once on a CPU, so that intermediate results stay in its cache
 
 
-def execute_on(
+def mix(
     plan: AugMixPlan,
     crops: np.ndarray,
     device: torch.device | str,
-    mean: Sequence[float] = UNCHANGED[0],
-    std: Sequence[float] = UNCHANGED[1],
+    mean: Sequence[float] = NO_NORMALISATION[0],
+    std: Sequence[float] = NO_NORMALISATION[1],
 ) -> Tensor:
-    """As `augmix.execute`, with the crops sent to the device and the views made there."""
-    originals = torch.from_numpy(crops).to(device)
-    rows = originals.repeat_interleave(WIDTH, dim=0)
+    """Return normalised views, float32 on the device, of crops, uint8 (n, 3, height, width)."""
+    n, _, height, width = crops.shape
+    step = max(1, CPU_PIXELS // (height * width)) if torch.device(device).type == "cpu" else n
+    parts = [slice(first, first + step) for first in range(0, n, step)]
+    views = torch.cat([_mix_part(plan, part, torch.from_numpy(crops[part]).to(device)) for part in parts])
+    centre, spread = (torch.tensor(values, device=device).view(3, 1, 1) for values in (mean, std))
+    return views.div_(255).sub_(centre).div_(spread)
+
+
+def _mix_part(plan: AugMixPlan, part: slice, crops: Tensor) -> Tensor:
+    """Return the views of these crops, float32 in 0..255; `part` is their place in the plan."""
+    rows = crops.repeat_interleave(WIDTH, dim=0)
     for depth in range(MAX_DEPTH):
-        operations, parameters = (a[:, :, depth].ravel() for a in (plan.operations, plan.parameters))
+        operations, parameters = (a[part, :, depth].ravel() for a in (plan.operations, plan.parameters))
         for names, apply in STEPS:
             chosen = np.isin(operations, [OPERATIONS.index(name) for name in names])
             if names is WARPS:
                 chosen &= parameters != 0
             if chosen.any():
-                where = torch.from_numpy(chosen.nonzero()[0]).to(device)
+                where = torch.from_numpy(chosen.nonzero()[0]).to(crops.device)
                 rows[where] = apply(rows[where], operations[chosen], parameters[chosen])
-    shares = (1 - plan.keep[:, None]) * plan.weights
-    views = originals * _per_row(plan.keep, originals)
+    keep = plan.keep[part]
+    shares = (1 - keep[:, None]) * plan.weights[part]
+    views = crops * _per_row(keep, crops)
     for chain in range(WIDTH):
-        views += rows[chain::WIDTH] * _per_row(shares[:, chain], originals)
-    centre, spread = (torch.tensor(values, device=device).view(3, 1, 1) for values in (mean, std))
-    return views.div_(255).sub_(centre).div_(spread)
+        views += rows[chain::WIDTH] * _per_row(shares[:, chain], crops)
+    return views
 
 
-def _per_row(values: np.ndarray, like: Tensor) -> Tensor:
-    return torch.from_numpy(values).to(like.device).view(-1, 1, 1, 1)
+def _per_row(values: np.ndarray, images: Tensor) -> Tensor:
+    """Return one value per image, in a shape that broadcasts over its pixels."""
+    return torch.from_numpy(values).to(images.device).view(-1, 1, 1, 1)
 
 
 def _real(device: torch.device) -> torch.dtype:
-    """Pillow computes in double precision; where there is none, one grey level may differ."""
+    """Return the precision of warps: Pillow's, or less on MPS, where a pixel may differ by one grey level."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 def _look_up(images: Tensor, tables: Tensor) -> Tensor:
-    """Tables are uint8 (rows, 3, 256)."""
+    """Map every pixel by its channel's table; tables are uint8 (rows, 3, 256)."""
     return tables.gather(2, images.flatten(2).long()).view_as(images)
 
 
 def _autocontrast(images: Tensor, operations: np.ndarray, parameters: np.ndarray) -> Tensor:
     values = torch.arange(VALUES, device=images.device, dtype=_real(images.device))
     low, high = (v.to(values.dtype).unsqueeze(2) for v in images.flatten(2).aminmax(dim=2))
-    scale = values[-1] / (high - low).clamp(min=1)  # a plain 255 would be multiplied by the reciprocal
+    # Dividing a tensor: a Python number would be multiplied by the reciprocal, which rounds differently.
+    scale = values[-1] / (high - low).clamp(min=1)
     stretched = (values * scale - low * scale).trunc().clamp(0, 255)
     return _look_up(images, torch.where(high > low, stretched, values).to(torch.uint8))
 
@@ -89,7 +101,7 @@ def _posterize(images: Tensor, operations: np.ndarray, parameters: np.ndarray) -
 
 
 def _warp(images: Tensor, operations: np.ndarray, parameters: np.ndarray) -> Tensor:
-    """Bilinear: pixel (x, y) takes (ax + by + c, dx + ey + f), where whole numbers are pixels' corners."""
+    """Sample the pixel (x, y) bilinearly at (ax + by + c, dx + ey + f); integers are corners of pixels."""
     height, width = images.shape[2:]
     real, device = _real(images.device), images.device
     matrices = [
@@ -100,27 +112,28 @@ def _warp(images: Tensor, operations: np.ndarray, parameters: np.ndarray) -> Ten
     x = torch.arange(width, dtype=real, device=device) + 0.5
     y = torch.arange(height, dtype=real, device=device).unsqueeze(1) + 0.5
     sx, sy = a * x + b * y + c, d * x + e * y + f
-    outside = ((sx < 0) | (sx >= width) | (sy < 0) | (sy >= height)).flatten(1)
+    is_outside = ((sx < 0) | (sx >= width) | (sy < 0) | (sy >= height)).flatten(1)
     left, top = (sx - 0.5).floor(), (sy - 0.5).floor()
     fx, fy = (sx - 0.5 - left).flatten(1), (sy - 0.5 - top).flatten(1)
     columns = [(left + i).clamp(0, width - 1).long() for i in (0, 1)]
-    lines = [(top + i).clamp(0, height - 1).long() * width for i in (0, 1)]
-    corners = [[(line + column).flatten(1) for column in columns] for line in lines]
+    rows = [(top + i).clamp(0, height - 1).long() * width for i in (0, 1)]
+    corners = [[(row + column).flatten(1) for column in columns] for row in rows]
     out = torch.empty_like(images)
     for channel in range(images.shape[1]):
         plane = images[:, channel].flatten(1)
         (p00, p01), (p10, p11) = ((plane.gather(1, at).to(real) for at in pair) for pair in corners)
-        upper, lower = _between(p00, p01, fx), _between(p10, p11, fx)
-        pixels = _between(upper, lower, fy).to(torch.uint8)
-        out[:, channel] = pixels.masked_fill_(outside, FILL[channel]).view(-1, height, width)
+        upper, lower = _interpolate(p00, p01, fx), _interpolate(p10, p11, fx)
+        pixels = _interpolate(upper, lower, fy).to(torch.uint8)
+        out[:, channel] = pixels.masked_fill_(is_outside, FILL[channel]).view(-1, height, width)
     return out
 
 
-def _between(first: Tensor, second: Tensor, fraction: Tensor) -> Tensor:
+def _interpolate(first: Tensor, second: Tensor, fraction: Tensor) -> Tensor:
     return first + (second - first) * fraction
 
 
 def _matrix(operation: str, parameter: float, height: int, width: int) -> tuple[float, ...]:
+    """Return (a, b, c, d, e, f) of a warp; a rotation is rounded as Pillow rounds it."""
     if operation != "rotate":
         return {
             "shear_x": (1, parameter, 0, 0, 1, 0),

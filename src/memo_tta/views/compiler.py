@@ -1,4 +1,4 @@
-"""Compile loops over pixels, once per machine."""
+"""Compile loops over pixels to machine code, once per machine."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -9,30 +9,30 @@ from typing import Any
 import numba
 
 Function = Callable[..., Any]
-LOADING = 5.0  # seconds: what takes longer, on a busy machine too, is not loaded but compiled
+SLOW_SECONDS = 5.0  # loading from the cache is faster, even on a busy machine; compiling is slower
 
 
 def kernel(signature: str) -> Callable[[Function], Function]:
-    """Machine code that releases the GIL, kept on disk beside its source or in the user's cache.
+    """Compile a function so that it releases the GIL, and cache it beside its source or in the user's cache.
 
-    What it keeps is renewed when its own file changes, so whatever a kernel calls, and every constant
-    that it reads, must stand in that file.
+    The cache is invalidated when the function's own file changes, so every function that it calls and
+    every constant that it reads must be in that file.
     """
 
     def build(function: Function) -> Function:
-        with _said_if_slow():
+        with _warn_if_slow():
             try:
                 return numba.njit(signature, nogil=True, cache=True)(function)
-            except (RuntimeError, OSError):  # there is no place to keep it, or no room
+            except (RuntimeError, OSError):  # no folder can be written, or the disk is full
                 return numba.njit(signature, nogil=True)(function)
 
     return build
 
 
 @contextmanager
-def _said_if_slow() -> Iterator[None]:
-    say = logging.getLogger("memo_tta").warning
-    timer = Timer(LOADING, say, ["compiling views for this processor, once: about 10 seconds"])
+def _warn_if_slow() -> Iterator[None]:
+    warn = logging.getLogger("memo_tta").warning
+    timer = Timer(SLOW_SECONDS, warn, ["compiling views for this processor, once: about 10 seconds"])
     timer.daemon = True
     timer.start()
     try:

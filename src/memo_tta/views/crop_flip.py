@@ -1,4 +1,4 @@
-"""The standard augmentation: a random crop and a random mirror image."""
+"""The standard augmentation: a random crop and a random horizontal flip."""
 
 import numpy as np
 import torch
@@ -7,14 +7,14 @@ from torch import Tensor
 from memo_tta.errors import ConfigError, InputError
 from memo_tta.registry import Registry
 from memo_tta.views.augmix_plan import CropPlan, plan_padded_crops, plan_resized_crops
-from memo_tta.views.threads import spread
+from memo_tta.views.execution import cpu_execution
 
-# Below this size images are padded and cropped, as for CIFAR; above, cropped at random and resized.
+# Images up to this size are padded and cropped, as for CIFAR; larger ones are cropped and resized.
 PADDED_UP_TO = 64
 
 
 class PaddedCrop:
-    """Pad every side with zeros, by an eighth (4 pixels at 32), and cut out the size."""
+    """Zero-pad every side by an eighth of the size (4 pixels at 32), then crop to the size."""
 
     whole_image = False
 
@@ -27,18 +27,12 @@ class PaddedCrop:
         return plan_padded_crops(self.size, self.padding, n, rng)
 
     def cut(self, image: np.ndarray, plan: CropPlan) -> np.ndarray:
-        """The n crops, uint8 (n, 3, size, size)."""
-        from memo_tta.views.crop_kernels import cut  # compiled code: it takes a moment to load
-
-        rim = (self.padding, self.padding)
-        padded = np.pad(image.transpose(2, 0, 1), ((0, 0), rim, rim))
-        crops = np.empty((len(plan), 3, self.size, self.size), np.uint8)
-        cut(padded, plan.box, plan.flip, crops)
-        return crops
+        """Return the n crops, uint8 (n, 3, size, size)."""
+        return cpu_execution().padded_crops(image, plan, self.size, self.padding)
 
 
 class ResizedCrop:
-    """A crop of random area and aspect of the image as loaded, resized; as for ImageNet."""
+    """Crop the image as loaded, with random area and aspect ratio, and resize, as for ImageNet."""
 
     whole_image = True
 
@@ -50,20 +44,15 @@ class ResizedCrop:
         return plan_resized_crops(height, width, n, rng)
 
     def cut(self, image: np.ndarray, plan: CropPlan) -> np.ndarray:
-        """The n crops, uint8 (n, 3, size, size)."""
-        from memo_tta.views.crop_kernels import resize
-
-        rows, columns = image.transpose(2, 0, 1).copy(), image.transpose(2, 1, 0).copy()
-        crops = np.empty((len(plan), 3, self.size, self.size), np.uint8)
-        spread(lambda part: resize(rows, columns, plan.box[part], plan.flip[part], crops[part]), len(plan))
-        return crops
+        """Return the n crops, uint8 (n, 3, size, size)."""
+        return cpu_execution().resized_crops(image, plan, self.size)
 
 
 CROPS = Registry("crop", {"padded": PaddedCrop, "resized": ResizedCrop})
 
 
 def check_request(image: np.ndarray, n: int) -> None:
-    """Refuse what no augmentation of pictures can work on."""
+    """Raise an error if the image is not uint8 RGB, or n is less than 1."""
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
         raise InputError(
             f"views: expected a uint8 image of shape (height, width, 3), got {image.dtype} {image.shape}"
@@ -72,33 +61,35 @@ def check_request(image: np.ndarray, n: int) -> None:
         raise ConfigError(f"n_views: expected at least 1, got {n}")
 
 
-def check_square(image: np.ndarray, size: int, instead: str = "") -> None:
+def check_square(image: np.ndarray, size: int, alternative: str = "") -> None:
+    """Raise an error if the image is not `size` pixels square; `alternative` ends the message."""
     if image.shape[:2] != (size, size):
         raise InputError(
             f"views: padded crops need an image of {size} x {size} pixels, "
-            f"got {image.shape[1]} x {image.shape[0]}: resize it first{instead}"
+            f"got {image.shape[1]} x {image.shape[0]}: resize it first{alternative}"
         )
 
 
 def build_crop(size: int, crop: str | None) -> PaddedCrop | ResizedCrop:
+    """Return the named kind of crop, or by default the one that suits the size."""
     if size < 1:
         raise ConfigError(f"size: expected at least 1, got {size}")
     return CROPS[crop or ("padded" if size <= PADDED_UP_TO else "resized")](size)
 
 
 class CropFlip:
-    """The standard views: random crop and flip. `crop` is "padded" (small images) or "resized"."""
+    """Random crop and flip. `crop` is "padded" (up to 64 pixels) or "resized" (above)."""
 
     def __init__(self, size: int, crop: str | None = None):
         self._crop = build_crop(size, crop)
 
     @property
     def whole_image(self) -> bool:
-        """Whether views are cut from the image as loaded, not from its resized centre."""
+        """Whether views are cropped from the image as loaded, rather than from its resized centre."""
         return self._crop.whole_image
 
     def __call__(self, image: np.ndarray, n: int, rng: np.random.Generator) -> Tensor:
-        """n views of a uint8 (height, width, 3) image: float32 (n, 3, size, size) in 0..1."""
+        """Return n views of a uint8 (height, width, 3) image: float32 (n, 3, size, size) in 0..1."""
         check_request(image, n)
         crops = self._crop.cut(image, self._crop.plan(image, n, rng))
         return torch.from_numpy(crops).float().div_(255)

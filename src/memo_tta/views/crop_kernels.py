@@ -1,6 +1,6 @@
-"""Compiled crops: cut from a padded image, or resized to the bit as Pillow's bilinear filter does it.
+"""Compiled crops: of a padded image, or resized, bit-identical to Pillow's bilinear filter.
 
-A plane is resized along its first axis, turned, and resized again, so that both passes add up whole rows.
+A plane is resized along its first axis, transposed, and resized again, so that both passes add whole rows.
 """
 
 import math
@@ -18,7 +18,7 @@ TILE = 16
 
 @kernel("(uint8[:,:,::1], int64[:,::1], boolean[::1], uint8[:,:,:,::1])")
 def cut(padded, box, flip, out):
-    """Squares of a (3, height, width) image, mirrored or not, into out, (n, 3, size, size)."""
+    """Write square crops of a (3, height, width) image, flipped or not, to out, (n, 3, size, size)."""
     size = out.shape[3]
     for view in range(len(out)):
         top, left = box[view, 0], np.uint64(box[view, 1])
@@ -40,7 +40,7 @@ def triangle(x):
 
 @njit
 def shares(length, size):
-    """For each of `size` pixels: the first of `length` that it covers, how many, and their weights."""
+    """Return the first input pixel, the number of input pixels and their weights for each output pixel."""
     scale = length / size
     support = max(scale, 1.0)
     first, number = np.empty(size, np.int64), np.empty(size, np.int64)
@@ -62,7 +62,7 @@ def shares(length, size):
 
 @njit
 def weigh(rows, first, number, weights, start, sums, out):
-    """Into out: the weighted mean of neighbouring rows, from a column on; mostly of two to four of them."""
+    """Write the weighted mean of neighbouring rows, mostly two to four, from column `start` on, to out."""
     a, b = np.uint64(first), np.uint64(first + min(1, number - 1))
     c, d = np.uint64(first + min(2, number - 1)), np.uint64(first + min(3, number - 1))
     w0, w1, w2, w3 = weights[0], weights[1], weights[2], weights[3]
@@ -89,7 +89,7 @@ def weigh(rows, first, number, weights, start, sums, out):
 
 @njit
 def turn(image, out):
-    """Rows become columns, in tiles that fit the cache."""
+    """Transpose, in tiles that fit the cache."""
     height, width = out.shape
     for top in range(0, height, TILE):
         for left in range(0, width, TILE):
@@ -100,7 +100,7 @@ def turn(image, out):
 
 @njit
 def resize_plane(plane, corner, extent, flips, narrow, turned, sums, out):
-    """The part of a plane from `corner`, of `extent`, to a square: along the first axis, then the second."""
+    """Resize the box of a plane at `corner`, of `extent`, to a square: first axis first, then the second."""
     size = len(out)
     first, number, weights = shares(extent[0], size)
     for i in range(size):
@@ -115,14 +115,14 @@ def resize_plane(plane, corner, extent, flips, narrow, turned, sums, out):
 
 @kernel("(uint8[:,:,::1], uint8[:,:,::1], int64[:,::1], boolean[::1], uint8[:,:,:,::1])")
 def resize(rows, columns, box, flip, out):
-    """Boxes of an image, given as (3, height, width) and (3, width, height), into out, (n, 3, size, size)."""
+    """Write resized boxes of an image, (3, height, width) and transposed, to out, (n, 3, size, size)."""
     size, longest = out.shape[3], max(rows.shape[1:])
     narrow, turned = np.empty((size, longest), np.uint8), np.empty((longest, size), np.uint8)
     square, sums = np.empty((size, size), np.uint8), np.empty(max(size, longest), np.int32)
     for view in range(len(out)):
         top, left, height, width = box[view]
         for c in range(CHANNELS):
-            # Which axis comes first matters for the rounding; this is what Pillow does since version 13.
+            # The order of the axes changes the rounding; this is the order of Pillow 13 and newer.
             if height > size and height - size > 2 * (width - size):
                 flips = (False, flip[view])
                 resize_plane(rows[c], (top, left), (height, width), flips, narrow, turned, sums, square)

@@ -1,7 +1,6 @@
-"""The user's own augmentation: `augment(input, n, rng)` gives n views, for any kind of input.
+"""The user's own augmentation: `augment(input, n, rng)` returns n views, for any kind of input.
 
-A function that makes all views at once is one already. `per_view` turns a function that makes one
-view into one.
+A function that makes all views at once has this form; `per_view` wraps a function that makes a single view.
 """
 
 from collections.abc import Callable
@@ -16,40 +15,41 @@ from memo_tta.errors import InputError
 
 
 class Augmentation(Protocol):
-    """What `augment=` takes.
+    """The type of `augment=`: a function from an input to n views.
 
-    An image comes as uint8 (height, width, 3), resized and cropped to the classifier's size (or as
-    loaded, if the augmentation has `whole_image = True`), and its views go out in 0..1. Any other
-    input comes and goes as the tensor that the module takes.
+    An image is passed as uint8 (height, width, 3), resized and cropped to the classifier's size (or as
+    loaded, if the augmentation has `whole_image = True`), and its views are returned in 0..1. Any other
+    input is passed and returned as the tensor that the module takes.
 
-    An augmentation that can do more has more methods; all are optional:
-    - `normalised(image, n, rng, mean, std, device)`: the same views as the module takes them, made there;
-    - `preview(image, n, rng)`: n views that cost little, for gates that look at a few views first;
-    - `groups(n)`: a mapping from group name to number of views, in order, adding up to n.
+    An augmentation may have more methods, all of them optional:
+    - `normalised(image, n, rng, mean, std, device)`: return the same views normalised, on the device;
+    - `preview(image, n, rng)`: return n cheap views, for gates that look at a few views first;
+    - `groups(n)`: return the number of views in each named group, in order, adding up to n.
     """
 
     def __call__(self, image: Any, n: int, rng: np.random.Generator, /) -> Tensor: ...
 
 
-def per_view(make: Callable[[Any, np.random.Generator], Any]) -> Augmentation:
-    """An augmentation from `make(input, rng)`, which gives one view.
+def per_view(make_view: Callable[[Any, np.random.Generator], Any]) -> Augmentation:
+    """Return an augmentation that calls `make_view(input, rng)` once for each view.
 
-    A view is a tensor; of an image, also a PIL image or a uint8 (height, width, 3) array.
+    A view is a tensor; a view of an image may also be a PIL image or a uint8 (height, width, 3) array.
     """
 
     def augment(image: Any, n: int, rng: np.random.Generator, /) -> Tensor:
-        views = [as_view(make(image, rng)) for _ in range(n)]
+        views = [_to_tensor(make_view(image, rng)) for _ in range(n)]
         shapes = {tuple(view.shape) for view in views}
         if len(shapes) > 1:
-            raise InputError(f"augment: views must share one shape, got {sorted(shapes)}")
+            raise InputError(f"augment: expected views of one shape, got {sorted(shapes)}")
         return torch.stack(views)
 
-    augment.whole_image = getattr(make, "whole_image", False)  # pyright: ignore[reportFunctionMemberAccess]
+    whole_image = getattr(make_view, "whole_image", False)
+    augment.whole_image = whole_image  # pyright: ignore[reportFunctionMemberAccess]
     return augment
 
 
-def as_view(view: Any) -> Tensor:
-    """One view as a tensor; uint8 pictures become (3, height, width) in 0..1."""
+def _to_tensor(view: Any) -> Tensor:
+    """Return a view as a tensor; uint8 images become (3, height, width) in 0..1."""
     if isinstance(view, Tensor):
         return view
     if isinstance(view, Image.Image):

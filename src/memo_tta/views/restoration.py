@@ -1,9 +1,9 @@
-"""Restorations: guesses at the image as it was before noise, blur or haze.
+"""Restorations: estimates of the image before noise, blur or haze.
 
-Each takes the image, float32 (3, height, width) in 0..1, measures on it what it is there to undo, and undoes
-what goes beyond that of clean photographs: an image that shows nothing of the kind comes back as it is. All
-widths are in pixels and measured, so they fit images of any size. A result may leave 0..1. A new restoration
-is a function and a row of the table.
+Each restoration takes an image, float32 (3, height, width) in 0..1, measures its degradation, and removes
+what exceeds that of clean photographs; an image without it is returned unchanged. Widths are measured in
+pixels, so they fit images of any size. Results may lie outside 0..1. A new restoration is a function and a
+row of the table.
 """
 
 import math
@@ -18,57 +18,57 @@ from memo_tta.registry import Registry
 
 Restoration = Callable[[Tensor], Tensor]
 
-# What clean photographs show, of 32 pixels as of 224.
-SPECK = 0.3  # at most: how far a pixel is from the four neighbours most like it
-NOISE = 0.02  # at most: deviation of the noise that fine texture looks like
-DETAIL = 1.0  # at least: energy of second differences in that of first ones, which blur lowers
-CONTRAST = 0.7  # at least: between the darkest and the brightest pixels
-CLIPPED = 0.01  # of the pixels at either end, which contrast leaves out
+# Bounds that clean photographs keep, of 32 as of 224 pixels.
+MAX_SPECK = 0.3  # mean difference between a pixel and the four neighbours most like it
+MAX_NOISE = 0.02  # standard deviation of the noise that fine texture is mistaken for
+MIN_DETAIL = 1.0  # energy of second differences relative to first ones, which blur lowers
+MIN_CONTRAST = 0.7  # difference between the darkest and the brightest pixels
+CLIPPED = 0.01  # fraction of the pixels at either end that contrast ignores
 
-SQUARE = 8  # pixels, of squares that noise is told from structure in
-THRESHOLD = 3.5  # deviations of noise, below which a frequency of a square is noise
-NOISE_TO_SIGNAL = 0.005  # what deconvolution assumes
-WIDEST = 3.0  # pixels, of a blur that can be undone
-NARROWEST = 0.2
-# Brightness and two differences of colour, orthonormal: structure is in the first, noise in all.
-COLOURS = ((1, 1, 1), (1, 0, -1), (1, -2, 1))
+PATCH = 8  # pixels per side of the patches in which denoising separates noise from structure
+THRESHOLD = 3.5  # coefficients below this many standard deviations of the noise are set to zero
+NOISE_TO_SIGNAL = 0.005  # assumed by the deconvolution
+MAX_BLUR = 3.0  # standard deviation in pixels of the widest blur that can be undone
+MIN_BLUR = 0.2
+# Luminance and two colour differences, orthogonal: structure is in the first, noise in all three.
+COLOUR_BASIS = ((1, 1, 1), (1, 0, -1), (1, -2, 1))
 
 
 def despeckle(x: Tensor) -> Tensor:
-    """Pixels unlike all that surrounds them become the median of their neighbours (Garnett et al., 2005)."""
+    """Replace pixels that differ from all neighbours by the neighbours' median (Garnett et al., 2005)."""
     height, width = x.shape[1:]
     padded = F.pad(x[None], (1, 1, 1, 1), mode="replicate")[0]
-    around = [(i, j) for i in range(3) for j in range(3) if (i, j) != (1, 1)]
-    neighbours = torch.stack([padded[:, i : i + height, j : j + width] for i, j in around], dim=-1)
-    likest = (neighbours - x[..., None]).abs_().topk(4, largest=False, sorted=False).values
-    is_speck = likest.mean(dim=-1) > SPECK
+    offsets = [(i, j) for i in range(3) for j in range(3) if (i, j) != (1, 1)]
+    neighbours = torch.stack([padded[:, i : i + height, j : j + width] for i, j in offsets], dim=-1)
+    nearest = (neighbours - x[..., None]).abs_().topk(4, largest=False, sorted=False).values
+    is_speck = nearest.mean(dim=-1) > MAX_SPECK
     return x.masked_scatter(is_speck, neighbours[is_speck].median(dim=-1).values)
 
 
 def denoise(x: Tensor) -> Tensor:
-    """Weak frequencies of all squares of pixels set to zero, and the squares averaged (Yu & Sapiro, 2011)."""
-    variance = noise_variance(x) - NOISE**2
+    """Zero the weak DCT coefficients of overlapping patches, and average the patches (Yu & Sapiro, 2011)."""
+    variance = noise_variance(x) - MAX_NOISE**2
     if variance <= 0:
         return x
     height, width = x.shape[1:]
-    colours = F.normalize(torch.tensor(COLOURS, dtype=x.dtype, device=x.device))
-    rim = SQUARE - 1
-    padded = _mirrored(torch.einsum("ij,jhw->ihw", colours, x), rim)
-    basis = _frequencies(SQUARE).to(x.dtype).to(x.device)
-    step = min(SQUARE // 2, 1 + max(height, width) // 100)  # of large images, a part of the squares will do
-    found = basis @ F.unfold(padded[:, None], SQUARE, stride=step)  # (3, frequencies, squares)
-    kept = found.abs() > THRESHOLD * math.sqrt(variance)
-    kept[:, 0] = True  # a square's average is no noise
-    weight = 1 / kept.sum(dim=1, keepdim=True)  # the fewer are needed, the less noise is left
+    colours = F.normalize(torch.tensor(COLOUR_BASIS, dtype=x.dtype, device=x.device))
+    margin = PATCH - 1
+    padded = _reflect_pad(torch.einsum("ij,jhw->ihw", colours, x), margin)
+    basis = _dct_basis(PATCH).to(x.dtype).to(x.device)
+    step = min(PATCH // 2, 1 + max(height, width) // 100)  # large images need only some of the patches
+    coefficients = basis @ F.unfold(padded[:, None], PATCH, stride=step)  # (3, frequencies, patches)
+    is_kept = coefficients.abs() > THRESHOLD * math.sqrt(variance)
+    is_kept[:, 0] = True  # a patch's mean is no noise
+    weight = 1 / is_kept.sum(dim=1, keepdim=True)  # fewer coefficients hold less noise
     size = padded.shape[1:]
-    total = F.fold((basis.T @ (found * kept)) * weight, size, SQUARE, stride=step)[:, 0]
-    weights = F.fold(weight.expand(-1, SQUARE**2, -1), size, SQUARE, stride=step)[:, 0]
-    clean = (total / weights)[:, rim : rim + height, rim : rim + width]
+    total = F.fold((basis.T @ (coefficients * is_kept)) * weight, size, PATCH, stride=step)[:, 0]
+    weights = F.fold(weight.expand(-1, PATCH**2, -1), size, PATCH, stride=step)[:, 0]
+    clean = (total / weights)[:, margin : margin + height, margin : margin + width]
     return torch.einsum("ji,jhw->ihw", colours, clean)
 
 
 def noise_variance(x: Tensor) -> float:
-    """Of white noise, from the median of second differences in both directions, which edges barely move."""
+    """Estimate the variance of white noise from the median of second differences, robust to edges."""
     kernel = torch.tensor([1.0, -2.0, 1.0], dtype=x.dtype, device=x.device)
     padded = F.pad(x[:, None], (1, 1, 1, 1), mode="replicate")
     response = F.conv2d(padded, torch.outer(kernel, kernel)[None, None])
@@ -76,46 +76,46 @@ def noise_variance(x: Tensor) -> float:
 
 
 @cache
-def _frequencies(side: int) -> Tensor:
-    """The orthonormal cosine transform of a square, (side * side, side * side)."""
-    at = torch.arange(side, dtype=torch.float64)
-    rows = torch.cos(math.pi / side * at[:, None] * (at + 0.5)) * math.sqrt(2 / side)
+def _dct_basis(side: int) -> Tensor:
+    """Return the orthonormal cosine transform of a patch, (side * side, side * side)."""
+    index = torch.arange(side, dtype=torch.float64)
+    rows = torch.cos(math.pi / side * index[:, None] * (index + 0.5)) * math.sqrt(2 / side)
     rows[0] /= math.sqrt(2)
     return torch.kron(rows, rows)
 
 
-def _mirrored(x: Tensor, rim: int) -> Tensor:
-    """With a mirrored rim on every side, wider than the image if need be."""
-    while rim > 0:
-        step = min(rim, *(side - 1 for side in x.shape[1:]))
+def _reflect_pad(x: Tensor, margin: int) -> Tensor:
+    """Pad every side by reflection, repeatedly if the margin is wider than the image."""
+    while margin > 0:
+        step = min(margin, *(side - 1 for side in x.shape[1:]))
         if step == 0:
-            return F.pad(x[None], (rim,) * 4, mode="replicate")[0]
-        x, rim = F.pad(x[None], (step,) * 4, mode="reflect")[0], rim - step
+            return F.pad(x[None], (margin,) * 4, mode="replicate")[0]
+        x, margin = F.pad(x[None], (step,) * 4, mode="reflect")[0], margin - step
     return x
 
 
 def deblur(x: Tensor) -> Tensor:
-    """A Gaussian blur of the width that the image shows, undone as far as noise allows (Wiener)."""
+    """Undo a Gaussian blur of the measured width by Wiener deconvolution."""
     sigma = blur_width(x)
-    if sigma < NARROWEST:
+    if sigma < MIN_BLUR:
         return x
     height, width = x.shape[1:]
-    rim = math.ceil(4 * sigma)
-    padded = _mirrored(x, rim)
+    margin = math.ceil(4 * sigma)
+    padded = _reflect_pad(x, margin)
     rows = torch.fft.fftfreq(padded.shape[1], device=x.device)[:, None]
     columns = torch.fft.rfftfreq(padded.shape[2], device=x.device)[None]
-    passed = torch.exp(-2 * (math.pi * sigma) ** 2 * (rows**2 + columns**2))
-    undone = torch.fft.rfft2(padded) * passed / (passed**2 + NOISE_TO_SIGNAL)
-    sharp = torch.fft.irfft2(undone, s=padded.shape[1:]) * (1 + NOISE_TO_SIGNAL)
-    return sharp[:, rim : rim + height, rim : rim + width]
+    transfer = torch.exp(-2 * (math.pi * sigma) ** 2 * (rows**2 + columns**2))
+    spectrum = torch.fft.rfft2(padded) * transfer / (transfer**2 + NOISE_TO_SIGNAL)
+    sharp = torch.fft.irfft2(spectrum, s=padded.shape[1:]) * (1 + NOISE_TO_SIGNAL)
+    return sharp[:, margin : margin + height, margin : margin + width]
 
 
 def blur_width(x: Tensor) -> float:
-    """Deviation in pixels of the Gaussian that would make a sharp photograph as smooth as this.
+    """Return the standard deviation in pixels of the Gaussian that makes a sharp photograph as smooth as x.
 
-    Spectra of photographs fall with the square of frequency. A Gaussian of deviation s then makes the energy
-    of second differences 2.3 / (1 + 2.6 s²) of that of first ones, nearly: so variances differ by 0.9 times
-    what the reciprocals do.
+    The power spectra of photographs fall with the square of the frequency. A Gaussian of standard deviation s
+    then makes the energy of second differences about 2.3 / (1 + 2.6 s²) of that of first differences, so two
+    variances differ by 0.9 times the difference of the reciprocals.
     """
     if min(x.shape[1:]) < 3:
         return 0.0
@@ -124,24 +124,24 @@ def blur_width(x: Tensor) -> float:
     energies = [float(sum(d.square().mean() for d in each)) for each in (first, second)]
     if energies[0] < 1e-6:
         return 0.0
-    variance = 0.9 * (energies[0] / max(energies[1], 1e-9) - 1 / DETAIL)
-    return min(WIDEST, math.sqrt(max(0.0, variance)))
+    variance = 0.9 * (energies[0] / max(energies[1], 1e-9) - 1 / MIN_DETAIL)
+    return min(MAX_BLUR, math.sqrt(max(0.0, variance)))
 
 
 def stretch(x: Tensor) -> Tensor:
-    """Low contrast raised to that of photographs, within 0..1, alike in all colours."""
+    """Raise low contrast to that of photographs, within 0..1, with the same factor in all colours."""
     ordered = x.flatten().sort().values
     cut = int(CLIPPED * len(ordered))
     low, high = float(ordered[cut]), float(ordered[-1 - cut])
-    if not 1e-3 < high - low < CONTRAST:
+    if not 1e-3 < high - low < MIN_CONTRAST:
         return x
     centre = (low + high) / 2
-    target = min(max(centre, CONTRAST / 2), 1 - CONTRAST / 2)
-    return (x - centre) * (CONTRAST / (high - low)) + target
+    new_centre = min(max(centre, MIN_CONTRAST / 2), 1 - MIN_CONTRAST / 2)
+    return (x - centre) * (MIN_CONTRAST / (high - low)) + new_centre
 
 
 def restore(x: Tensor) -> Tensor:
-    """All of it, one after the other."""
+    """Apply all restorations, one after the other."""
     for restoration in (despeckle, denoise, deblur, stretch):
         x = restoration(x).clamp(0, 1)
     return x

@@ -1,4 +1,4 @@
-"""Views of restored versions of the image: a group of crops and flips for each version."""
+"""Views of the image and of restored versions of it: one group of crops and flips per version."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -13,14 +13,14 @@ from memo_tta.views.augmix_plan import CropPlan, plan_even_crops
 from memo_tta.views.crop_flip import PADDED_UP_TO, check_request, check_square
 from memo_tta.views.restoration import RESTORATIONS
 
-# By studies/choose_restorations.py, from validation corruptions and clean images.
-CHOSEN = MappingProxyType({"plain": 1, "restored": 3})
+# Chosen by studies/choose_restorations.py on validation corruptions and clean images.
+DEFAULT_SHARES = MappingProxyType({"plain": 1, "restored": 3})
 
 
 class Restore:
-    """The image as it is and restored, shifted and mirrored; `shares` says how many views show which."""
+    """Shifted and flipped views of the image and its restorations; `shares` are their relative numbers."""
 
-    def __init__(self, size: int, shares: Mapping[str, int] = CHOSEN):
+    def __init__(self, size: int, shares: Mapping[str, int] = DEFAULT_SHARES):
         if not shares:
             raise ConfigError("shares: expected at least one version of the image, got none")
         for name, share in shares.items():
@@ -29,17 +29,17 @@ class Restore:
                 raise ConfigError(f"shares: expected at least 1 for {name!r}, got {share}")
         self._size, self._shares = size, dict(shares)
         self._padding = size // 8
-        # Large images are not trained with dark borders; and none is rescaled, which would change its noise.
+        # Models of large images have not seen dark borders. No view is rescaled: that would change its noise.
         self._mode = "reflect" if size > PADDED_UP_TO else "constant"
 
     def groups(self, n: int) -> dict[str, int]:
-        """How many of n views show each version, in order; with few views, some show none."""
+        """Return the number of views of each version, in order; a version without any is left out."""
         ends = np.cumsum([0, *self._shares.values()])
-        counts = np.diff(-(-n * ends // ends[-1])).tolist()  # rounded up: the first ones come first
+        counts = np.diff(-(-n * ends // ends[-1])).tolist()  # rounded up, in favour of the first versions
         return {name: count for name, count in zip(self._shares, counts, strict=True) if count}
 
     def plan(self, image: np.ndarray, n: int, rng: np.random.Generator) -> dict[str, CropPlan]:
-        """Where the views of each version are cut from."""
+        """Draw the crops of each version."""
         check_request(image, n)
         check_square(image, self._size)
         return {
@@ -50,15 +50,15 @@ class Restore:
     def __call__(
         self, image: np.ndarray, n: int, rng: np.random.Generator, device: torch.device | str = "cpu"
     ) -> Tensor:
-        """n views of a uint8 (height, width, 3) image, group by group: float32 (n, 3, size, size) in 0..1."""
+        """Return n views of a uint8 (height, width, 3) image, grouped: float32 (n, 3, size, size) in 0..1."""
         plan, views = self.plan(image, n, rng), []
-        x = as_tensor(image, device)
+        x = to_float(image, device)
         for name, crops in plan.items():
             version = RESTORATIONS[name](x).clamp(0, 1)
             padded = F.pad(version[None], (self._padding,) * 4, mode=self._mode)[0]
-            for (top, left, height, width), is_mirrored in zip(crops.box, crops.flip, strict=True):
+            for (top, left, height, width), flip in zip(crops.box, crops.flip, strict=True):
                 view = padded[:, top : top + height, left : left + width]
-                views.append(view.flip(2) if is_mirrored else view)
+                views.append(view.flip(2) if flip else view)
         return torch.stack(views)
 
     def normalised(
@@ -70,16 +70,16 @@ class Restore:
         std: Sequence[float],
         device: torch.device | str = "cpu",
     ) -> Tensor:
-        """The same views as a module takes them, made where it is."""
+        """Return the same views normalised and on the device."""
         views = self(image, n, rng, device)
         centre, spread = (views.new_tensor(values).view(3, 1, 1) for values in (mean, std))
         return (views - centre) / spread
 
     def preview(self, image: np.ndarray, n: int, rng: np.random.Generator) -> Tensor:
-        """n views of the image as it is: nothing is restored for one that may not need it."""
+        """Return n views without restoration, which is expensive and may not be needed."""
         return Restore(self._size, {"plain": 1})(image, n, rng)
 
 
-def as_tensor(image: np.ndarray, device: torch.device | str = "cpu") -> Tensor:
-    """A uint8 (height, width, 3) image as restorations take it."""
+def to_float(image: np.ndarray, device: torch.device | str = "cpu") -> Tensor:
+    """Return a uint8 (height, width, 3) image as float32 (3, height, width) in 0..1."""
     return torch.from_numpy(image.copy()).to(device).permute(2, 0, 1).float().div_(255)

@@ -1,4 +1,4 @@
-"""Views spread over threads; each is made alone, so that their number changes nothing but the time."""
+"""A parallel loop over views; each is computed on its own, so threads change nothing but the time."""
 
 import os
 from collections import deque
@@ -8,28 +8,28 @@ from functools import cache
 
 import torch
 
-PIECES = 4  # per thread: views differ in cost, and who is done first takes the next
+PARTS_PER_THREAD = 4  # views differ in cost: a thread that is done takes the next part
 
 
-def spread(work: Callable[[slice], object], n: int) -> None:
-    """work(views) for all of n views, which must release the GIL; as many threads as torch computes with."""
+def parallel_for(work: Callable[[slice], object], n: int) -> None:
+    """Call work(part) for slices that cover range(n), in as many threads as torch uses."""
     threads = min(torch.get_num_threads(), n)
     if threads == 1:
         work(slice(n))
         return
-    length = -(-n // (PIECES * threads))
-    pieces = deque(slice(first, min(first + length, n)) for first in range(0, n, length))
+    length = -(-n // (PARTS_PER_THREAD * threads))
+    parts = deque(slice(first, min(first + length, n)) for first in range(0, n, length))
 
-    def take_turns() -> None:
+    def work_on_parts() -> None:
         while True:
             try:
-                piece = pieces.popleft()
+                part = parts.popleft()
             except IndexError:
                 return
-            work(piece)
+            work(part)
 
-    others = [_pool(threads - 1).submit(take_turns) for _ in range(threads - 1)]
-    take_turns()
+    others = [_pool(threads - 1).submit(work_on_parts) for _ in range(threads - 1)]
+    work_on_parts()
     for other in others:
         if not other.cancel():
             other.result()

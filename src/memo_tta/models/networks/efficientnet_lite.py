@@ -8,7 +8,7 @@ from math import ceil
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# expansion, kernel, outputs, depth, stride of the first block
+# expansion, kernel, outputs, blocks, stride of the first block
 STAGES = (
     (1, 3, 16, 1, 1),
     (6, 3, 24, 2, 2),
@@ -23,7 +23,7 @@ NORM_EPS = 1e-3
 
 
 class SameConv2d(nn.Conv2d):
-    """Padded as TensorFlow does: ceil(size / stride) outputs, an odd pixel goes to the right and below."""
+    """Convolution with TensorFlow's "same" padding: an odd pixel goes to the right and below."""
 
     def forward(self, input: Tensor) -> Tensor:
         height, width = input.shape[2:]
@@ -45,31 +45,31 @@ def _norm(channels: int) -> nn.BatchNorm2d:
     return nn.BatchNorm2d(channels, eps=NORM_EPS)
 
 
-class Block(nn.Module):
-    """Expand, depthwise, project without activation; a shortcut where shapes allow."""
+class MBConvBlock(nn.Module):
+    """1 x 1 expansion, depthwise convolution, linear projection; a shortcut if shapes match."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int):
         super().__init__()
         inner = inputs * expansion
-        self.expands = expansion > 1
-        if self.expands:
+        self.has_expansion = expansion > 1
+        if self.has_expansion:
             self._expand_conv = _conv(inputs, inner, 1)
             self._bn0 = _norm(inner)
         self._depthwise_conv = _conv(inner, inner, kernel, stride, groups=inner)
         self._bn1 = _norm(inner)
         self._project_conv = _conv(inner, outputs, 1)
         self._bn2 = _norm(outputs)
-        self.shortcut = stride == 1 and inputs == outputs
+        self.has_shortcut = stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.relu6(self._bn0(self._expand_conv(x)), inplace=True) if self.expands else x
+        y = F.relu6(self._bn0(self._expand_conv(x)), inplace=True) if self.has_expansion else x
         y = F.relu6(self._bn1(self._depthwise_conv(y)), inplace=True)
         y = self._bn2(self._project_conv(y))
-        return x + y if self.shortcut else y
+        return x + y if self.has_shortcut else y
 
 
 class EfficientNetLite(nn.Module):
-    """Stem, inverted residuals, 1 x 1 convolution, average pool, linear head; no squeeze-and-excite."""
+    """Stem, MBConv blocks without squeeze-and-excitation, 1 x 1 convolution, average pooling, linear head."""
 
     def __init__(self, width: float, depth: float, num_classes: int = 1000):
         super().__init__()
@@ -87,8 +87,8 @@ class EfficientNetLite(nn.Module):
         return self._fc(x.mean(dim=(2, 3)))
 
 
-def _blocks(width: float, depth: float) -> list[Block]:
-    """Every stage is widened; the first and the last are not deepened."""
+def _blocks(width: float, depth: float) -> list[MBConvBlock]:
+    """Scale the width of every stage, and the depth of all but the first and the last."""
     blocks, inputs = [], STEM
     for stage in STAGES:
         expansion, kernel, base, repeats, stride = stage
@@ -96,7 +96,7 @@ def _blocks(width: float, depth: float) -> list[Block]:
         if stage not in (STAGES[0], STAGES[-1]):
             repeats = ceil(repeats * depth)
         for index in range(repeats):
-            blocks.append(Block(inputs, outputs, kernel, stride if index == 0 else 1, expansion))
+            blocks.append(MBConvBlock(inputs, outputs, kernel, stride if index == 0 else 1, expansion))
             inputs = outputs
     return blocks
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-# expansion, outputs, depth, stride of the first block (table 2 of the MobileNetV2 paper)
+# expansion, outputs, blocks, stride of the first block (table 2 of the MobileNetV2 paper)
 STAGES = (
     (1, 16, 1, 1),
     (6, 24, 2, 2),
@@ -24,7 +24,7 @@ def _conv_norm(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: 
 
 
 class InvertedResidual(nn.Module):
-    """Expand, 3 x 3 depthwise, project without activation; a shortcut where shapes allow."""
+    """1 x 1 expansion, 3 x 3 depthwise convolution, linear projection; a shortcut if shapes match."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, expansion: int):
         super().__init__()
@@ -36,15 +36,15 @@ class InvertedResidual(nn.Module):
             nn.Conv2d(inner, outputs, 1, bias=False),
             nn.BatchNorm2d(outputs),
         )
-        self.shortcut = stride == 1 and inputs == outputs
+        self.has_shortcut = stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.conv(x)
-        return x + y if self.shortcut else y
+        return x + y if self.has_shortcut else y
 
 
 class MobileNetV2(nn.Module):
-    """Stem, inverted residuals, 1 x 1 convolution, average pool, linear head."""
+    """Stem, inverted residuals, 1 x 1 convolution, average pooling, linear head."""
 
     def __init__(self, num_classes: int = 1000):
         super().__init__()

@@ -1,4 +1,4 @@
-"""ResNets and a ResNeXt for ImageNet, with torchvision's state-dict keys."""
+"""ResNet and ResNeXt for ImageNet, with torchvision's state-dict keys."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions (ResNet-18)."""
+    """Residual block of two 3 x 3 convolutions (ResNet-18)."""
 
     expansion = 1
 
@@ -26,11 +26,11 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1 x 1, 3 x 3 and 1 x 1 convolutions; the stride is on the 3 x 3 (ResNet-50)."""
+    """Residual block of 1 x 1, 3 x 3 and 1 x 1 convolutions; the 3 x 3 has the stride (ResNet-50)."""
 
     expansion = 4
     groups = 1
-    group_width = 64  # channels per group of the 3 x 3 convolution in the first group of blocks
+    group_width = 64  # channels per group of the 3 x 3 convolution in the first stage
 
     def __init__(self, inputs: int, width: int, stride: int):
         super().__init__()
@@ -52,7 +52,7 @@ class Bottleneck(nn.Module):
 
 
 class Bottleneck32x8(Bottleneck):
-    """The 3 x 3 convolution in 32 groups of 8 channels (ResNeXt-101)."""
+    """Bottleneck whose 3 x 3 convolution has 32 groups of 8 channels (ResNeXt-101)."""
 
     groups = 32
     group_width = 8
@@ -65,16 +65,16 @@ def _projection(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
 
 
 class ResNet(nn.Module):
-    """Stem, four groups of blocks, average pool, linear head."""
+    """Stem, four stages of blocks, average pooling, linear head."""
 
     def __init__(self, block: type[BasicBlock | Bottleneck], depths: Sequence[int], num_classes: int = 1000):
         super().__init__()
         self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
-        self.layer1 = _group(block, 64, 64, depths[0], stride=1)
-        self.layer2 = _group(block, 64 * block.expansion, 128, depths[1], stride=2)
-        self.layer3 = _group(block, 128 * block.expansion, 256, depths[2], stride=2)
-        self.layer4 = _group(block, 256 * block.expansion, 512, depths[3], stride=2)
+        self.layer1 = _stage(block, 64, 64, depths[0], stride=1)
+        self.layer2 = _stage(block, 64 * block.expansion, 128, depths[1], stride=2)
+        self.layer3 = _stage(block, 128 * block.expansion, 256, depths[2], stride=2)
+        self.layer4 = _stage(block, 256 * block.expansion, 512, depths[3], stride=2)
         self.fc = nn.Linear(512 * block.expansion, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ class ResNet(nn.Module):
         return self.fc(x.mean(dim=(2, 3)))
 
 
-def _group(
+def _stage(
     block: type[BasicBlock | Bottleneck], inputs: int, width: int, depth: int, stride: int
 ) -> nn.Sequential:
     rest = (block(width * block.expansion, width, stride=1) for _ in range(depth - 1))

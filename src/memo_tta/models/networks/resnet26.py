@@ -1,9 +1,9 @@
-"""The paper's CIFAR model: a pre-activation ResNet-26 with group norm, 366,938 parameters."""
+"""The paper's CIFAR-10 model: a pre-activation ResNet-26 with group norm, 366,938 parameters."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-GROUPS = 8
+GROUPS = 8  # of each group norm
 
 
 def _conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
@@ -11,7 +11,7 @@ def _conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
 
 
 class Shortcut(nn.Module):
-    """The identity without parameters: average over the stride, new channels are zero."""
+    """Parameter-free shortcut: average pooling over the stride, zeros for the added channels."""
 
     def __init__(self, new_channels: int, stride: int):
         super().__init__()
@@ -23,8 +23,8 @@ class Shortcut(nn.Module):
         return F.pad(x, (0, 0, 0, 0, 0, self.new_channels)) if self.new_channels else x
 
 
-class Block(nn.Module):
-    """Norm, ReLU, convolution, twice; the shortcut starts before the first norm."""
+class PreActivationBlock(nn.Module):
+    """Norm, ReLU and 3 x 3 convolution, twice; the shortcut starts before the first norm."""
 
     def __init__(self, inputs: int, outputs: int, stride: int):
         super().__init__()
@@ -41,23 +41,23 @@ class Block(nn.Module):
 
 
 class ResNet26(nn.Module):
-    """Three groups of four blocks on 32 x 32 images."""
+    """Three stages of four blocks, for 32 x 32 images."""
 
     def __init__(self, num_classes: int = 10):
         super().__init__()
         self.conv1 = _conv3x3(3, 16)
-        self.layer1 = block_group(16, 16, stride=1)
-        self.layer2 = block_group(16, 32, stride=2)
-        self.layer3 = block_group(32, 64, stride=2)
+        self.layer1 = make_stage(16, 16, stride=1)
+        self.layer2 = make_stage(16, 32, stride=2)
+        self.layer3 = make_stage(32, 64, stride=2)
         self.bn = nn.GroupNorm(GROUPS, 64)
         self.fc = nn.Linear(64, num_classes)
 
     def trunk(self, x: Tensor) -> Tensor:
-        """Features before the last group of blocks."""
+        """Return the features before the last stage."""
         return self.layer2(self.layer1(self.conv1(x)))
 
     def branch(self, trunk: Tensor) -> Tensor:
-        """Logits from the trunk's features."""
+        """Return the logits from the features of `trunk`."""
         x = F.relu(self.bn(self.layer3(trunk)), inplace=True)
         return self.fc(x.mean(dim=(2, 3)))
 
@@ -65,5 +65,7 @@ class ResNet26(nn.Module):
         return self.branch(self.trunk(x))
 
 
-def block_group(inputs: int, outputs: int, stride: int) -> nn.Sequential:
-    return nn.Sequential(Block(inputs, outputs, stride), *(Block(outputs, outputs, 1) for _ in range(3)))
+def make_stage(inputs: int, outputs: int, stride: int) -> nn.Sequential:
+    """Return four blocks; the first one has the stride."""
+    rest = (PreActivationBlock(outputs, outputs, 1) for _ in range(3))
+    return nn.Sequential(PreActivationBlock(inputs, outputs, stride), *rest)

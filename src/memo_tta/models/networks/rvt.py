@@ -7,12 +7,12 @@ from torch import Tensor, nn
 WIDTH, HEADS, DEPTH, MLP_RATIO = 384, 6, 12, 4
 STEM = 32
 TOKENS = 14 * 14  # of a 224 x 224 image
-MASKED_BLOCKS = 5  # the first ones scale their attention by position
+MASKED_BLOCKS = 5  # the first ones, which scale their attention logits by position
 NORM_EPS = 1e-6
 
 
 class PatchEmbed(nn.Module):
-    """Convolutions from an image to a map of tokens, 16 times smaller; no position embedding."""
+    """Convolutions from an image to a map of tokens, 16 times smaller per side; no position embedding."""
 
     def __init__(self):
         super().__init__()
@@ -28,13 +28,13 @@ class PatchEmbed(nn.Module):
 
 
 class Attention(nn.Module):
-    """Self-attention over a map (N, H, W, C); a learned mask may scale the logits of each pair of places."""
+    """Self-attention over a map (N, H, W, C), optionally with a learned scale for each pair of positions."""
 
-    def __init__(self, masked: bool):
+    def __init__(self, is_masked: bool):
         super().__init__()
         self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
         self.proj = nn.Linear(WIDTH, WIDTH)
-        self.att_mask = nn.Parameter(torch.zeros(HEADS, TOKENS, TOKENS)) if masked else None
+        self.att_mask = nn.Parameter(torch.zeros(HEADS, TOKENS, TOKENS)) if is_masked else None
 
     def forward(self, x: Tensor) -> Tensor:
         tokens = x.flatten(1, 2)
@@ -47,7 +47,7 @@ class Attention(nn.Module):
 
 
 class ConvMlp(nn.Module):
-    """The MLP of each token, with a 3 x 3 depthwise convolution in between; over a map (N, H, W, C)."""
+    """MLP on a map (N, H, W, C), with a 3 x 3 depthwise convolution between its two layers."""
 
     def __init__(self):
         super().__init__()
@@ -65,13 +65,13 @@ class ConvMlp(nn.Module):
         return self.bn3(self.fc2(y)).permute(0, 2, 3, 1)
 
 
-class Block(nn.Module):
-    """Attention and MLP, each behind a layer norm and beside a shortcut."""
+class TransformerBlock(nn.Module):
+    """Attention and MLP, each with a layer norm before it and a shortcut around it."""
 
-    def __init__(self, masked: bool):
+    def __init__(self, is_masked: bool):
         super().__init__()
         self.norm1 = nn.LayerNorm(WIDTH, eps=NORM_EPS)
-        self.attn = Attention(masked)
+        self.attn = Attention(is_masked)
         self.norm2 = nn.LayerNorm(WIDTH, eps=NORM_EPS)
         self.mlp = ConvMlp()
 
@@ -81,18 +81,20 @@ class Block(nn.Module):
 
 
 class Stage(nn.Module):
-    """All blocks: RVT-small has one stage."""
+    """The one stage of RVT-small: all its blocks."""
 
     def __init__(self):
         super().__init__()
-        self.blocks = nn.Sequential(*(Block(masked=index < MASKED_BLOCKS) for index in range(DEPTH)))
+        self.blocks = nn.Sequential(
+            *(TransformerBlock(is_masked=index < MASKED_BLOCKS) for index in range(DEPTH))
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.blocks(x)
 
 
 class RVT(nn.Module):
-    """Token map, blocks, average over the tokens, layer norm, linear head; takes 224 x 224 images."""
+    """Patch embedding, transformer blocks, average pooling, layer norm, linear head; for 224 x 224 images."""
 
     def __init__(self, num_classes: int = 1000):
         super().__init__()

@@ -1,0 +1,42 @@
+"""Choose how plans are carried out on the CPU: by compiled code if numba is installed, else without it."""
+
+import logging
+from collections.abc import Sequence
+from functools import cache
+from typing import Protocol
+
+import numpy as np
+from torch import Tensor
+
+from memo_tta.views.augmix_plan import AugMixPlan, CropPlan
+
+
+class Execution(Protocol):
+    """The functions of `execution_compiled` and of `execution_portable`, which give the same pixels."""
+
+    def padded_crops(self, image: np.ndarray, plan: CropPlan, size: int, padding: int) -> np.ndarray:
+        """Return crops, uint8 (n, 3, size, size), of a zero-padded uint8 (height, width, 3) image."""
+        ...
+
+    def resized_crops(self, image: np.ndarray, plan: CropPlan, size: int) -> np.ndarray:
+        """Return crops, uint8 (n, 3, size, size), of a uint8 (height, width, 3) image."""
+        ...
+
+    def mix(self, plan: AugMixPlan, crops: np.ndarray, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+        """Return normalised views, float32, of crops, uint8 (n, 3, height, width)."""
+        ...
+
+
+@cache
+def cpu_execution() -> Execution:
+    """Return the fastest execution that this installation has."""
+    try:
+        import numba  # noqa: F401  # imported with the first view: it takes a moment to load
+    except (ImportError, OSError) as error:  # llvmlite raises OSError if its library cannot be loaded
+        logging.getLogger("memo_tta").info("views are computed without compiled code: %s", error)
+        from memo_tta.views import execution_portable
+
+        return execution_portable
+    from memo_tta.views import execution_compiled
+
+    return execution_compiled
