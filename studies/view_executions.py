@@ -3,12 +3,12 @@
 Every way to make the views takes its turn in every round; medians are shown. Weights are random.
 """
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from statistics import median
 
+import click
 import numpy as np
 import torch
 from PIL import Image
@@ -91,17 +91,18 @@ def measure(setting: Setting, threads: int, rounds: int) -> str:
     kinds = ("compiled", "portable", "pillow")
     cells = [f"{times[kind]:.3g} ms, {times[kind] / (rest + times[kind]):.1%}" for kind in kinds]
     row = [f"{setting.model}, {size} px, B = {setting.views}", str(threads), f"{rest:.0f} ms", *cells]
-    return f"| {' | '.join(row)} |\n"
+    return f"| {' | '.join(row)} |"
 
 
-def main(threads: str, rounds: str = "7") -> None:
-    """Print the table."""
-    sys.stdout.write("| model | threads | prediction without views | compiled | portable | Pillow loop |\n")
-    sys.stdout.write("|---|---|---|---|---|---|\n")
+@click.command(help=__doc__)
+@click.argument("threads", type=click.IntRange(1))
+@click.argument("rounds", type=click.IntRange(1), default=7)
+def main(threads: int, rounds: int) -> None:
+    click.echo("| model | threads | prediction without views | compiled | portable | Pillow loop |")
+    click.echo("|---|---|---|---|---|---|")
     for setting in SETTINGS:
-        sys.stdout.write(measure(setting, int(threads), int(rounds)))
-        sys.stdout.flush()
+        click.echo(measure(setting, threads, rounds))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

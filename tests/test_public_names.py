@@ -1,7 +1,10 @@
 """Public names that users rely on."""
 
+import ast
 import subprocess
 import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -57,3 +60,14 @@ def test_an_unknown_name_lists_the_choices_and_the_nearest():
 def test_importing_the_package_does_not_import_torch():
     code = "import sys, memo_tta, memo_tta.cli; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_no_two_classes_of_the_package_share_a_name():
+    modules = Path(mt.__file__).parent.rglob("*.py")
+    classes = Counter(
+        node.name
+        for module in modules
+        for node in ast.walk(ast.parse(module.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert len(classes) > 100 and not [name for name, count in classes.items() if count > 1]
