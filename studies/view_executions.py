@@ -1,4 +1,4 @@
-"""What compiled views save of a MEMO prediction: python -m studies.view_executions THREADS [ROUNDS].
+"""Measure what compiled views save of a MEMO prediction: python -m studies.view_executions --help.
 
 Every way to make the views takes its turn in every round; medians are shown. Weights are random.
 """

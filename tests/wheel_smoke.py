@@ -33,7 +33,7 @@ MISSING = [
     ("evaluate sample+fog:3 --model resnet26 --methods source --limit 4 --out fog", "corruptions"),
     ("evaluate sample --model resnet26 --methods source --limit 4 --engine ray --out on-ray", "ray"),
     ("bench --only corruptions", "corruptions"),
-    ("bench --only cluster", "ray"),
+    ("bench --only cluster", "ray,corruptions"),
 ]
 
 
