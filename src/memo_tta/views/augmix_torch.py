@@ -15,7 +15,7 @@ from memo_tta.views.augmix_plan import FILL, MAX_DEPTH, NO_NORMALISATION, OPERAT
 
 VALUES = 256
 WARPS = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
-CPU_PIXELS = 2**16  # processed at once on a CPU, so that intermediate results stay in its cache
+CPU_PIXELS = 2**17  # processed at once on a CPU, so that intermediate results stay in its cache
 
 
 def mix(
