@@ -1,4 +1,4 @@
-"""Weights files of a small network, and how they are loaded or refused."""
+"""Helpers that write, load and check weights files of a small network."""
 
 from collections import OrderedDict
 
@@ -13,7 +13,7 @@ from memo_tta.models.checkpoint import load_weights
 
 
 class Net(nn.Module):
-    """A body, a norm and a head, with the kinds of keys that classifiers have."""
+    """A convolution, a norm and a head, with the kinds of keys that classifiers have."""
 
     def __init__(self, width: int = 3, classes: int = 4, head: str = "head"):
         super().__init__()
@@ -23,7 +23,7 @@ class Net(nn.Module):
 
 
 def trained(*sizes, **names) -> dict[str, torch.Tensor]:
-    """A state dict of small whole numbers, none of them one that a fresh network has."""
+    """Return a state dict of small integers that no newly built network has."""
     state = Net(*sizes, **names).state_dict()
     return OrderedDict(
         (key, torch.arange(2, 2 + value.numel(), dtype=value.dtype).view_as(value))
@@ -66,7 +66,7 @@ def loaded(path, module: nn.Module | None = None) -> dict[str, torch.Tensor]:
 
 
 def complaint(path, module: nn.Module | None = None) -> str:
-    """The message of a file that must be refused in one line, and leave the module as it was."""
+    """Return the one-line message that refuses a file; check that the module is unchanged."""
     module = module or Net()
     before = copied(module)
     with pytest.raises(CheckpointError) as error:

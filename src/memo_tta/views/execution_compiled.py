@@ -10,6 +10,8 @@ from memo_tta.views import augmix_kernels, crop_kernels
 from memo_tta.views.augmix_plan import FILL, NO_NORMALISATION, AugMixPlan, CropPlan
 from memo_tta.views.threads import parallel_for
 
+NAME = "compiled"
+
 
 def padded_crops(image: np.ndarray, plan: CropPlan, size: int, padding: int) -> np.ndarray:
     """Return crops, uint8 (n, 3, size, size), of a zero-padded uint8 (height, width, 3) image."""
