@@ -10,7 +10,7 @@ from memo_tta.views import augmix_kernels, crop_kernels
 from memo_tta.views.augmix_plan import FILL, NO_NORMALISATION, AugMixPlan, CropPlan
 from memo_tta.views.threads import parallel_for
 
-NAME = "compiled"
+NAME: str = "compiled"
 
 
 def padded_crops(image: np.ndarray, plan: CropPlan, size: int, padding: int) -> np.ndarray:

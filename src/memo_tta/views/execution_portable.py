@@ -11,7 +11,7 @@ from memo_tta.views import augmix_torch
 from memo_tta.views.augmix_plan import NO_NORMALISATION, AugMixPlan, CropPlan
 from memo_tta.views.threads import parallel_for
 
-NAME = "without numba"
+NAME: str = "without numba"
 BILINEAR = Image.Resampling.BILINEAR
 
 
