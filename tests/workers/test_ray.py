@@ -257,9 +257,10 @@ def test_nodes_are_asked_for_the_data_and_what_is_installed(job, tmp_path):
     generate(CorruptionJob(job.data[0], tmp_path / "arrays", ["contrast"]), Asking(1), silent)
     generate(CorruptionJob(str(folder), out, ["contrast"]), Asking(1), silent)
     file = {job.data[0]: f"a file of {Path(job.data[0]).stat().st_size} bytes"}
+    with_views = file | {"views": "compiled"}  # methods may draw views, corruptions do not
     everywhere = {"memo-tta": mt.__version__, "torch": torch.__version__, "numpy": np.__version__}
     for found, paths in zip(
-        asked, [file, file, dict.fromkeys(map(str, (folder, out)), "a folder")], strict=True
+        asked, [with_views, file, dict.fromkeys(map(str, (folder, out)), "a folder")], strict=True
     ):
         assert found.pop("frost") in ("photographs", "procedural") and found == paths | everywhere
     (tmp_path / "mount").mkdir()
