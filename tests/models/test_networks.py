@@ -5,6 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from memo_tta.models.networks.cct2 import CCT2
 from memo_tta.models.networks.efficientnet_lite import (
     SameConv2d,
     efficientnet_lite0,
@@ -13,6 +14,7 @@ from memo_tta.models.networks.efficientnet_lite import (
 )
 from memo_tta.models.networks.mobilenet_v2 import mobilenet_v2
 from memo_tta.models.networks.resnet import resnet18, resnet50, resnext101_32x8d
+from memo_tta.models.networks.resnet20_bn import ResidualBlock, ResNet20
 from memo_tta.models.networks.resnet26 import ResNet26
 from memo_tta.models.networks.rvt import rvt_small_plus
 from memo_tta.models.zoo import load
@@ -98,3 +100,33 @@ def test_resnet26_with_the_authors_weights(golden, reference):
         logits = classifier(torch.stack([classifier.point(image).x for image in vectors["images"]]))
     rounding = golden.json("models")["resnet26_gn_real"]["max_abs_f32_vs_f64"]
     np.testing.assert_allclose(logits.double().numpy(), vectors["logits_f64"], rtol=0, atol=3 * rounding)
+
+
+@pytest.mark.parametrize(("build", "parameters"), [(ResNet20, 269_722), (CCT2, 283_723)])
+def test_small_networks_have_the_published_size(build, parameters):
+    """0.27 M in He et al. (2016); 0.28 M for CCT-2/3x2 in Hassani et al. (2021)."""
+    model = build()
+    assert sum(p.numel() for p in model.parameters()) == parameters
+    assert model(torch.randn(2, 3, 32, 32)).shape == (2, 10)
+
+
+def test_a_shortcut_of_resnet20_takes_every_other_pixel_and_adds_zero_channels():
+    block = ResNet20().layer2[0].eval()
+    assert isinstance(block, ResidualBlock)
+    torch.nn.init.zeros_(block.bn2.weight)
+    torch.nn.init.zeros_(block.bn2.bias)
+    x = torch.rand(1, 16, 8, 8)
+    out = block(x)
+    assert torch.equal(out[:, :16], x[:, :, ::2, ::2]) and not out[:, 16:].any()
+
+
+def test_the_pooling_of_cct2_weighs_tokens_by_attention():
+    model = CCT2().eval()
+    tokens = torch.randn(2, 64, 128)
+    for name in ("layers", "tokenizer"):
+        setattr(model, name, torch.nn.Identity())
+    model.positions.data.zero_()
+    normed = F.layer_norm(tokens, (128,))
+    scores = normed @ model.pool.weight[0] + model.pool.bias
+    pooled = torch.einsum("nt,ntc->nc", scores.softmax(1), normed)
+    torch.testing.assert_close(model(tokens), model.fc(pooled))

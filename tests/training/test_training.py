@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,13 @@ from scipy import stats
 
 from memo_tta.data.dataset import Dataset
 from memo_tta.errors import CheckpointError, ConfigError, DataError
+from memo_tta.models.networks.cct2 import CCT2
 from memo_tta.models.networks.resnet26 import ResNet26
-from memo_tta.models.networks.resnet26_joint import JointResNet26, turn
+from memo_tta.models.networks.resnet26_joint import turn
 from memo_tta.models.zoo import load
 from memo_tta.seeding import sample_rng
 from memo_tta.training import loop
-from memo_tta.training.loop import STATE, Recipe, batches, crop_and_flip, one_cycle, train
+from memo_tta.training.loop import NETWORKS, RECIPES, STATE, Recipe, batches, crop_and_flip, one_cycle, train
 from memo_tta.training.result import METRICS, WEIGHTS, error_percent, finish
 
 SMALL: dict[str, Any] = {"epochs": 2, "batch_size": 8}
@@ -45,17 +47,17 @@ def stop_at(step):
     return report
 
 
-@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("model", RECIPES)
 @pytest.mark.parametrize("step", [2, 4, 5])
-def test_a_run_that_was_stopped_ends_with_the_same_weights(tmp_path, joint, step):
-    recipe = Recipe(joint=joint, **SMALL)
+def test_a_run_that_was_stopped_ends_with_the_same_weights(tmp_path, model, step):
+    recipe = replace(RECIPES[model], **SMALL)
     unbroken = train(*images(), tmp_path / "a", recipe, ignore)
     with pytest.raises(Stop):
         train(*images(), tmp_path / "b", recipe, stop_at(step))
     resumed = train(*images(), tmp_path / "b", recipe, ignore)
     for name, value in unbroken.state_dict().items():
         assert torch.equal(value, resumed.state_dict()[name]), name
-    assert isinstance(resumed, JointResNet26) == joint
+    assert type(resumed) is NETWORKS[model]
 
 
 KILLED = """
@@ -169,7 +171,7 @@ def test_turns_are_right_angles_counter_clockwise():
 
 def test_the_result_is_written_whole_and_loads_by_name(tmp_path):
     x, y = images()
-    model = train(x, y, tmp_path, Recipe(joint=True, **SMALL), ignore)
+    model = train(x, y, tmp_path, Recipe(model="resnet26-joint", **SMALL), ignore)
     test = Dataset("test", x, y, list("abcdefghij"))
     facts = finish(model, test, tmp_path, {"joint": True})
     assert json.loads((tmp_path / METRICS).read_text()) == facts
@@ -185,7 +187,9 @@ def test_weights_to_start_from(tmp_path):
     torch.manual_seed(3)
     plain = ResNet26()
     save_file(plain.state_dict(), tmp_path / "plain.safetensors")
-    still = Recipe(joint=True, epochs=1, batch_size=24, lr=1e-30, init=str(tmp_path / "plain.safetensors"))
+    still = Recipe(
+        model="resnet26-joint", epochs=1, batch_size=24, lr=1e-30, init=str(tmp_path / "plain.safetensors")
+    )
     model = train(*images(), tmp_path / "run", still, ignore)
     state = model.state_dict()
     for name, value in plain.state_dict().items():
@@ -197,3 +201,27 @@ def test_weights_to_start_from_that_do_not_fit(tmp_path):
     save_file({"fc.weight": torch.zeros(10, 64)}, tmp_path / "other.safetensors")
     with pytest.raises(CheckpointError, match=r"other\.safetensors"):
         train(*images(), tmp_path, Recipe(init=str(tmp_path / "other.safetensors"), **SMALL), ignore)
+
+
+def test_label_smoothing_is_that_of_torch(tmp_path):
+    smooth = replace(RECIPES["cct2"], epochs=1, batch_size=24, lr=1e-30)
+    losses = {}
+    for smoothing in (0.0, 0.5):
+        seen = []
+        train(*images(), tmp_path / str(smoothing), replace(smooth, label_smoothing=smoothing), seen.append)
+        losses[smoothing] = seen[0].loss
+    torch.manual_seed(0)
+    model = CCT2()
+    (x, targets) = next(batches(*images(), 24, sample_rng(0, "epoch 0")))
+    with torch.no_grad():
+        log_p = model(x).log_softmax(1)
+    hard, uniform = -log_p[range(24), targets].mean(), -log_p.mean()
+    assert losses[0.0] == pytest.approx(float(hard), rel=1e-4)
+    assert losses[0.5] == pytest.approx(float((hard + uniform) / 2), rel=1e-4)
+
+
+def test_an_unknown_model_lists_the_choices(memo, tmp_path):
+    code, _, err = memo("train", "--out", tmp_path, "--model", "resnet20")
+    assert code == 1 and "unknown model to train 'resnet20': choose from resnet26" in err
+    code, _, err = memo("train", "--out", tmp_path, "--model", "cct2", "--joint")
+    assert code == 1 and "unknown model to train 'cct2-joint'" in err

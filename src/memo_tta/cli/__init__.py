@@ -28,7 +28,7 @@ COMMANDS = {
     "datasets": ("memo_tta.cli.listing", "List the named data sets."),
     "data": ("memo_tta.cli.data", "Download, verify and unpack a data set."),
     "corrupt": ("memo_tta.cli.corrupt", "Write CIFAR-10-C or ImageNet-C style copies of clean data."),
-    "train": ("memo_tta.cli.train", "Train ResNet-26 on CIFAR-10."),
+    "train": ("memo_tta.cli.train", "Train a small network on CIFAR-10."),
     "bench": ("memo_tta.cli.bench", "Measure speed and memory on this machine."),
 }
 

@@ -1,8 +1,9 @@
-"""Train ResNet-26 on small images by SGD with a one-cycle schedule; interrupted runs resume bit for bit."""
+"""Train a small network on CIFAR-10 with a one-cycle schedule; interrupted runs resume bit for bit."""
 
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -18,36 +19,71 @@ from memo_tta.durations import RecentDurations
 from memo_tta.errors import ConfigError, DataError
 from memo_tta.files import atomic_file
 from memo_tta.models.checkpoint import load_weights
+from memo_tta.models.networks.cct2 import CCT2
+from memo_tta.models.networks.resnet20_bn import ResNet20
 from memo_tta.models.networks.resnet26 import ResNet26
 from memo_tta.models.networks.resnet26_joint import JointResNet26
+from memo_tta.registry import Registry
 from memo_tta.seeding import sample_rng
 from memo_tta.training.rotation_task import joint_loss, with_turned
-from memo_tta.training.sharded_gradients import set_gradients, shard_threads
+from memo_tta.training.sharded_gradients import ShardedModel, shard_threads
 
 PADDING = 4  # pixels on every side, before random crops
 STATE = "state.safetensors"
 WARM_UP = 0.15  # fraction of the steps in which the learning rate rises
 
 
+MOMENTUM = 0.9  # of SGD, Nesterov's
+
+NETWORKS: Registry[Callable[[], nn.Module]] = Registry(
+    "model to train",
+    {"resnet26": ResNet26, "resnet26-joint": JointResNet26, "resnet20-bn": ResNet20, "cct2": CCT2},
+)
+OPTIMIZERS: Registry[Callable[..., torch.optim.Optimizer]] = Registry(
+    "optimizer",
+    {"sgd": partial(torch.optim.SGD, momentum=MOMENTUM, nesterov=True), "adamw": torch.optim.AdamW},
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """Everything besides the data that determines the result."""
 
-    joint: bool = False
+    model: str = "resnet26"
     epochs: int = 30
     batch_size: int = 128
+    optimizer: str = "sgd"
     lr: float = 0.1
-    momentum: float = 0.9
     weight_decay: float = 5e-4
+    label_smoothing: float = 0.0
     seed: int = 0
-    init: str | None = None  # path of plain ResNet-26 weights to start from
+    init: str | None = None  # path of weights to start from; a joint model starts from the plain one's
 
     def __post_init__(self) -> None:
+        _ = NETWORKS[self.model], OPTIMIZERS[self.optimizer]
         if self.epochs < 1 or self.batch_size < 1 or self.lr <= 0:
             raise ConfigError(
                 "train: expected epochs and batch_size of at least 1 and lr above 0, "
                 f"got epochs={self.epochs}, batch_size={self.batch_size}, lr={self.lr}"
             )
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether the model also learns to predict rotations."""
+        return self.model.endswith("-joint")
+
+
+RECIPES = Registry(
+    "model to train",
+    {
+        "resnet26": Recipe(),
+        "resnet26-joint": Recipe(model="resnet26-joint"),
+        "resnet20-bn": Recipe(model="resnet20-bn", epochs=75, lr=0.2),
+        "cct2": Recipe(
+            model="cct2", epochs=75, optimizer="adamw", lr=2e-3, weight_decay=0.05, label_smoothing=0.1
+        ),
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -71,9 +107,12 @@ def train(
             f"train: expected at least one batch of {recipe.batch_size} images, got {len(x)} images"
         )
     model = _initial_model(recipe)
-    optimizer = torch.optim.SGD(
-        model.parameters(), recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True
+    build = OPTIMIZERS[recipe.optimizer]
+    optimizer = build(model.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay)
+    loss_function = partial(
+        joint_loss if recipe.is_joint else class_loss, label_smoothing=recipe.label_smoothing
     )
+    sharded = ShardedModel(model, recipe.batch_size)
     state = TrainingState(out / STATE, model, optimizer, recipe)
     steps_per_epoch = len(x) // recipe.batch_size
     steps, durations = steps_per_epoch * recipe.epochs, RecentDurations()
@@ -84,10 +123,8 @@ def train(
             for index, batch in enumerate(batches(x, y, recipe.batch_size, rng)):
                 step = epoch * steps_per_epoch + index
                 optimizer.param_groups[0]["lr"] = recipe.lr * one_cycle(step / steps)
-                if recipe.joint:
-                    loss, batch_correct = set_gradients(model, joint_loss, with_turned(*batch, rng), threads)
-                else:
-                    loss, batch_correct = set_gradients(model, class_loss, batch, threads)
+                tensors = with_turned(*batch, rng) if recipe.is_joint else batch
+                loss, batch_correct = sharded.set_gradients(loss_function, tensors, threads)
                 optimizer.step()
                 correct, seen = correct + batch_correct, seen + recipe.batch_size
                 now = perf_counter()
@@ -104,9 +141,9 @@ def _initial_model(recipe: Recipe) -> nn.Module:
     """Return a model with random weights, or with those of `init`, in training mode."""
     with torch.random.fork_rng():
         torch.manual_seed(recipe.seed)
-        model = (JointResNet26 if recipe.joint else ResNet26)()
+        model = NETWORKS[recipe.model]()
     if recipe.init is not None:
-        plain = ResNet26()
+        plain = NETWORKS[recipe.model.removesuffix("-joint")]()
         load_weights(plain, recipe.init)
         model.load_state_dict(plain.state_dict(), strict=False)
     for parameter in model.parameters():
@@ -114,10 +151,13 @@ def _initial_model(recipe: Recipe) -> nn.Module:
     return model.train()
 
 
-def class_loss(model: nn.Module, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def class_loss(
+    model: nn.Module, images: Tensor, targets: Tensor, label_smoothing: float = 0.0
+) -> tuple[Tensor, Tensor]:
     """Return the mean cross-entropy and the number of correct predictions."""
     logits = model(images)
-    return F.cross_entropy(logits, targets), (logits.argmax(1) == targets).sum()
+    loss = F.cross_entropy(logits, targets, label_smoothing=label_smoothing)
+    return loss, (logits.argmax(1) == targets).sum()
 
 
 def one_cycle(done: float) -> float:
@@ -155,17 +195,18 @@ def crop_and_flip(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 class TrainingState:
-    """A file with weights, momentum and the number of finished epochs, replaced atomically."""
+    """A file with weights, buffers, optimizer state and finished epochs, replaced atomically."""
 
-    def __init__(self, path: Path, model: nn.Module, optimizer: torch.optim.SGD, recipe: Recipe):
+    def __init__(self, path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe):
         self.path, self.model, self.optimizer = path, model, optimizer
         self.recipe = json.dumps(asdict(recipe))
 
     def save(self, epochs: int) -> None:
         """Write the state after this many epochs."""
-        tensors = {f"weight.{name}": p for name, p in self.model.state_dict().items()}
+        tensors = {f"weight.{name}": value for name, value in self.model.state_dict().items()}
         for name, parameter in self.model.named_parameters():
-            tensors[f"momentum.{name}"] = self.optimizer.state[parameter]["momentum_buffer"]
+            for key, value in self.optimizer.state[parameter].items():
+                tensors[f"{key}.{name}"] = value
         with atomic_file(self.path) as part:
             contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
             save_file(contiguous, part, {"epochs": str(epochs), "recipe": self.recipe})
@@ -181,9 +222,12 @@ class TrainingState:
                     f"{self.path}: expected the recipe {self.recipe}, got {metadata['recipe']}: "
                     "use the same options to resume, or another --out"
                 )
-            names = self.model.state_dict()
-            self.model.load_state_dict({name: file.get_tensor(f"weight.{name}") for name in names})
-            for name, parameter in self.model.named_parameters():
-                momentum = _channels_last(file.get_tensor(f"momentum.{name}"))
-                self.optimizer.state[parameter]["momentum_buffer"] = momentum
+            parameters, weights = dict(self.model.named_parameters()), dict[str, Tensor]()
+            for entry in file.keys():  # noqa: SIM118, not a dict
+                key, _, name = entry.partition(".")
+                if key == "weight":
+                    weights[name] = file.get_tensor(entry)
+                else:
+                    self.optimizer.state[parameters[name]][key] = _channels_last(file.get_tensor(entry))
+            self.model.load_state_dict(weights)
         return int(metadata["epochs"])

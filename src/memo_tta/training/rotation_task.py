@@ -15,9 +15,15 @@ def with_turned(images: Tensor, targets: Tensor, rng: np.random.Generator) -> tu
 
 
 def joint_loss(
-    model: JointResNet26, images: Tensor, targets: Tensor, turned: Tensor, turns: Tensor
+    model: JointResNet26,
+    images: Tensor,
+    targets: Tensor,
+    turned: Tensor,
+    turns: Tensor,
+    label_smoothing: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Return the summed loss of both tasks, and the number of correct classes."""
     logits, turn_logits = model.both_logits(images, turned)
-    loss = F.cross_entropy(logits, targets) + F.cross_entropy(turn_logits, turns)
+    main = F.cross_entropy(logits, targets, label_smoothing=label_smoothing)
+    loss = main + F.cross_entropy(turn_logits, turns)
     return loss, (logits.argmax(1) == targets).sum()
