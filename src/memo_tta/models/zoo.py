@@ -20,6 +20,7 @@ from memo_tta.models.networks.efficientnet_lite import (
 )
 from memo_tta.models.networks.mobilenet_v2 import mobilenet_v2
 from memo_tta.models.networks.resnet import resnet18, resnet50, resnext101_32x8d
+from memo_tta.models.networks.resnet20_bn import ResNet20
 from memo_tta.models.networks.resnet26 import ResNet26
 from memo_tta.models.networks.resnet26_joint import JointResNet26
 from memo_tta.models.networks.rvt import rvt_small_plus
@@ -78,6 +79,9 @@ ZOO = Registry(
         ),
         "resnet26-joint": ZooEntry(
             "ResNet-26 with TTT's rotation head", JointResNet26, "cifar10", CIFAR, CIFAR_SETTINGS
+        ),
+        "resnet20-bn": ZooEntry(
+            "ResNet-20 with batch norm", ResNet20, "cifar10", CIFAR, {**CIFAR_SETTINGS, "prior_strength": 16}
         ),
         "resnet18": ZooEntry(
             "ResNet-18",
