@@ -13,6 +13,7 @@ from memo_tta.errors import CheckpointError
 from memo_tta.models.checkpoint import load_weights
 from memo_tta.models.classifier import Classifier
 from memo_tta.models.external import LIBRARIES, from_file
+from memo_tta.models.networks.cct2 import CCT2
 from memo_tta.models.networks.efficientnet_lite import (
     efficientnet_lite0,
     efficientnet_lite1,
@@ -82,6 +83,13 @@ ZOO = Registry(
         ),
         "resnet20-bn": ZooEntry(
             "ResNet-20 with batch norm", ResNet20, "cifar10", CIFAR, {**CIFAR_SETTINGS, "prior_strength": 16}
+        ),
+        "cct2": ZooEntry(
+            "a compact convolutional transformer of two layers, with layer norm",
+            CCT2,
+            "cifar10",
+            CIFAR,
+            CIFAR_SETTINGS,
         ),
         "resnet18": ZooEntry(
             "ResNet-18",
