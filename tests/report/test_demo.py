@@ -11,12 +11,13 @@ import torch
 from rich.console import Console
 
 from memo_tta.cli import main
-from memo_tta.cli.demo import choose_examples
+from memo_tta.cli.demo import MODELS, choose_examples
 from memo_tta.data.dataset import Dataset
 from memo_tta.data.sample_images import SHIFTS, load_sample, shifted
 from memo_tta.evaluation.comparison import ResultTable, method_results
 from memo_tta.evaluation.results import collect
 from memo_tta.methods import Memo, Prediction
+from memo_tta.models.zoo import ZOO, bundled_error
 from memo_tta.report.html import summary_page
 from memo_tta.report.terminal import summary_table
 from memo_tta.report.view_panel import RIGHT, WRONG, Figure, view_panel
@@ -51,6 +52,20 @@ def test_sample_images_are_balanced_and_those_of_the_test_set():
     assert pixels(sample).shape == (500, 32, 32, 3) and np.bincount(sample.targets).tolist() == [50] * 10
     assert sample.targets[:16].tolist() == [3, 8, 8, 0, 6, 6, 1, 6, 3, 1, 0, 9, 5, 7, 9, 8]
     assert hashlib.sha256(pixels(sample)[:16].tobytes()).hexdigest() == FIRST_SIXTEEN
+
+
+@pytest.mark.parametrize("model", ["resnet20-bn", "cct2"])
+def test_the_demo_takes_another_bundled_model(model, memo, tmp_path):
+    code, text, _ = memo("demo", "--model", model, "--out", tmp_path, "--points", 1)
+    assert code == 0 and f"memo predict YOUR.png --model {model}" in text
+    page = (tmp_path / "index.html").read_text("utf-8")
+    assert ZOO[model].about in page and f"memo demo --model {model} --points 1" in page
+
+
+def test_the_demo_names_the_models_it_has(memo):
+    code, _, error = memo("demo", "--model", "resnet50")
+    assert code == 2 and all(repr(name) in error for name in MODELS)
+    assert all(bundled_error(name) is not None for name in MODELS)
 
 
 @pytest.mark.parametrize("name", SHIFTS)

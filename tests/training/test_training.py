@@ -22,6 +22,7 @@ from memo_tta.seeding import sample_rng
 from memo_tta.training import loop
 from memo_tta.training.loop import NETWORKS, RECIPES, STATE, Recipe, batches, crop_and_flip, one_cycle, train
 from memo_tta.training.result import METRICS, WEIGHTS, error_percent, finish
+from tests.conftest import times
 
 SMALL: dict[str, Any] = {"epochs": 2, "batch_size": 8}
 
@@ -63,16 +64,17 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(tmp_path, model, step
 KILLED = """
 import sys, numpy as np, torch
 from pathlib import Path
-from memo_tta.training.loop import Recipe, train
+from dataclasses import replace
+from memo_tta.training.loop import RECIPES, train
 torch.set_num_threads(1)
 data = np.load(sys.argv[1])
-train(data["x"], data["y"], Path(sys.argv[2]), Recipe(epochs=3, batch_size=8),
-      lambda now: print(now.step, flush=True))
+recipe = replace(RECIPES[sys.argv[3]], epochs=3, batch_size=8)
+train(data["x"], data["y"], Path(sys.argv[2]), recipe, lambda now: print(now.step, flush=True))
 """
 
 
-def run_killed(data, out, after_step: int) -> None:
-    words = [sys.executable, "-c", KILLED, str(data), str(out)]
+def run_killed(data, out, model: str, after_step: int) -> None:
+    words = [sys.executable, "-c", KILLED, str(data), str(out), model]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -80,15 +82,17 @@ def run_killed(data, out, after_step: int) -> None:
                 process.send_signal(signal.SIGKILL)
 
 
-def test_sigkill_in_the_middle_of_an_epoch(tmp_path):
+@pytest.mark.parametrize("model", RECIPES)
+def test_sigkill_in_the_middle_of_an_epoch(tmp_path, model):
     x, y = images()
     np.savez(tmp_path / "data.npz", x=x, y=y)
-    unbroken = train(x, y, tmp_path / "a", Recipe(epochs=3, batch_size=8), ignore)
-    for step in (2, 5, 8):
-        run_killed(tmp_path / "data.npz", tmp_path / "b", step)
+    recipe = replace(RECIPES[model], epochs=3, batch_size=8)
+    unbroken = train(x, y, tmp_path / "a", recipe, ignore)
+    for step in (5, 8, 2)[: times(1, 3)]:  # an epoch has three steps
+        run_killed(tmp_path / "data.npz", tmp_path / "b", model, step)
         assert [p.name for p in (tmp_path / "b").glob("*")] in ([], [STATE])
     assert load_file(tmp_path / "b" / STATE)
-    resumed = train(x, y, tmp_path / "b", Recipe(epochs=3, batch_size=8), ignore)
+    resumed = train(x, y, tmp_path / "b", recipe, ignore)
     for name, value in unbroken.state_dict().items():
         assert torch.equal(value, resumed.state_dict()[name]), name
 

@@ -1,4 +1,4 @@
-"""`memo demo`: ResNet-26 on the bundled images, as a table, a page and pictures."""
+"""`memo demo`: a bundled model on the bundled images, as a table, a page and pictures."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,15 +19,23 @@ if TYPE_CHECKING:
 
 IMAGES = 50  # per shift: about a minute on two cores
 METHODS = ("source", "tta", "memo")
+MODELS = ("resnet26", "resnet20-bn", "cct2")
 TITLE = "One model, one image at a time"
 INTRODUCTION = (
-    "A small ResNet-26, trained on clean CIFAR-10 images, classifies clean, noisy, blurred and low-contrast "
-    "ones."
+    "A small network ({model}), trained on clean CIFAR-10 images, classifies clean, noisy, blurred and "
+    "low-contrast ones."
 )
 
 
-@click.command(epilog="Example: memo demo --out demo")
-@click.option("--weights", type=click.Path(path_type=Path), help="Use these weights of ResNet-26.")
+@click.command(epilog="Example: memo demo --model cct2 --out demo")
+@click.option(
+    "--model",
+    default="resnet26",
+    show_default=True,
+    type=click.Choice(MODELS),
+    help="A bundled network: with group norm, batch norm or layer norm.",
+)
+@click.option("--weights", type=click.Path(path_type=Path), help="Use these weights of the model.")
 @click.option("--out", default=Path("demo"), type=click.Path(path_type=Path), help="Folder for the page.")
 @click.option(
     "--points",
@@ -36,7 +44,7 @@ INTRODUCTION = (
     type=click.IntRange(1, 500),
     help="Number of images per shift.",
 )
-def demo(weights: Path | None, out: Path, points: int) -> None:
+def demo(model: str, weights: Path | None, out: Path, points: int) -> None:
     """Compare source, tta and memo on clean, noisy, blurred and low-contrast CIFAR-10 images.
 
     Prints a table, and writes a page with pictures of views and the predictions before and after adaptation.
@@ -46,11 +54,11 @@ def demo(weights: Path | None, out: Path, points: int) -> None:
     from memo_tta.evaluation.comparison import method_results
     from memo_tta.evaluation.results import collect
     from memo_tta.files import atomic_file
-    from memo_tta.models.zoo import load
+    from memo_tta.models.zoo import ZOO, load
     from memo_tta.report.html import summary_page
     from memo_tta.report.terminal import summary_table
 
-    classifier = load("resnet26", weights)
+    classifier = load(model, weights)
     sample = balanced(load_sample(), points)
     datasets = {shift: shifted(sample, shift) for shift in SHIFTS}
     blocks = collect(_evaluate(classifier, datasets))
@@ -61,14 +69,15 @@ def demo(weights: Path | None, out: Path, points: int) -> None:
     for number, figure in enumerate(figures, start=1):
         with atomic_file(out / f"views-{number}.png") as part:
             figure.picture.save(part, "PNG")
-    made_by = f"{points} images per shift, seed 0. Made by: memo demo --points {points}"
+    made_by = f"{points} images per shift, seed 0. Made by: memo demo --model {model} --points {points}"
+    introduction = INTRODUCTION.format(model=ZOO[model].about)
     with atomic_file(out / "index.html") as part:
-        part.write_text(summary_page(TITLE, INTRODUCTION, tables, figures, made_by), "utf-8")
+        part.write_text(summary_page(TITLE, introduction, tables, figures, made_by), "utf-8")
     console.print(
         f"\nWrote {out / 'index.html'} and {len(figures)} pictures beside it. Try next:", soft_wrap=True
     )
     for line in (
-        "memo predict YOUR.png --model resnet26" + (f" --weights {weights}" if weights else ""),
+        f"memo predict YOUR.png --model {model}" + (f" --weights {weights}" if weights else ""),
         "memo methods memo",
         "memo bench --only adaptation",
     ):
