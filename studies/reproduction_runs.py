@@ -13,6 +13,8 @@ NETWORKS = ("efficientnet_lite0", "mobilenet_v2")  # with real ImageNet weights
 PICTURE_METHODS = "source,tta,bn1,memo,tent-bs1"
 PICTURE_VIEWS = "16"
 TUNING = ("--limit", "20", "--n-views", "8")  # half the views: tuning only compares options
+NORMS = ("resnet20-bn", "cct2")  # batch norm and layer norm, beside the group norm of resnet26
+NORM_METHODS = "source,tta,bn1,bn,tent,tent-episodic,tent-bs1,memo,restore"
 PICTURE_SHIFTS = ("gaussian_noise,motion_blur,contrast,jpeg_compression", "3,5")
 
 
@@ -33,15 +35,16 @@ Steps = Callable[[Path, Path | None, Path | None], Iterator[Step]]  # from OUT, 
 
 @dataclass(frozen=True)
 class Cifar:
-    """The experiments with one ResNet-26 on CIFAR-10."""
+    """The experiments with one network on CIFAR-10."""
 
     name: str
     weights: Path | None  # None: the bundled ones
+    model: str = "resnet26"
 
     def evaluate(self, run: str, methods: str, *words: str) -> Step:
         """Return an evaluation with further words of the command line."""
         given = () if self.weights is None else ("--weights", str(self.weights))
-        model = ("evaluate", "cifar10", "--model", "resnet26", *given)
+        model = ("evaluate", "cifar10", "--model", self.model, *given)
         return Step(f"{self.name}/{run}", (*model, "--methods", methods, *words))
 
     def clean(self) -> Step:
@@ -62,6 +65,15 @@ class Cifar:
         for batch in BATCHES:
             words = ("--option", f"n_views={batch}", "--limit", "500")
             yield self.evaluate(f"b{batch}", "source,tta,memo", *words)
+
+
+def other_norms(network: str) -> Iterator[Step]:
+    """Yield tuning, whose result the zoo has as settings, then all methods on clean and corrupted images."""
+    tuning = ("tune", "cifar10", "--model", network, "--limit", "200", "--severities", "3,5")
+    yield Step(f"{network}/memo.toml", tuning)
+    cifar = Cifar(network, None, network)
+    yield cifar.evaluate("cifar10", NORM_METHODS)
+    yield cifar.evaluate("cifar10-c", NORM_METHODS, "--severities", "1,3,5", "--limit", "200")
 
 
 def on_pictures(network: str, pictures: Path, out: Path) -> Iterator[Step]:
@@ -87,6 +99,8 @@ def steps(out: Path, authors: Path | None, pictures: Path | None) -> Iterator[St
         yield cifar.corrupted()
         yield from cifar.views()
     yield shipped.clean()
+    for network in NORMS:
+        yield from other_norms(network)
     if pictures is not None:
         for network in NETWORKS:
             yield from on_pictures(network, pictures, out)

@@ -1,4 +1,4 @@
-"""Every method, the service and the ablations with the bundled networks: group norm, batch norm, layer norm."""
+"""Every method, the service and the ablations on bundled networks with group, batch and layer norm."""
 
 import io
 from typing import Any

@@ -30,15 +30,23 @@ def test_logits_are_the_published_ones(golden, classifier):
     np.testing.assert_allclose(logits.double().numpy(), truth, rtol=0, atol=3 * rounding)
 
 
+# Share of the 500 photographs that each model gets right, as docs/models.md states it.
+ACCURACY = {"efficientnet_lite0": 0.882, "mobilenet_v2": 0.82, "resnet50-v1": 0.908}
+
+
+@pytest.mark.parametrize("name", ACCURACY)
 @torch.no_grad()
-def test_accuracy_is_the_stated_one(reference, classifier):
-    folder = reference / "imagenet"
+def test_accuracy_is_the_stated_one(reference, name):
+    package_weights = ZOO[name].package_weights
+    if package_weights is None or package_weights.find() is None:
+        pytest.skip(f"the weights are missing: memo data get {name}")
+    classifier, folder = mt.load(name), reference / "imagenet"
     rows = json.loads((folder / "labels.json").read_text())[::STRIDE]
     right = [
         int(classifier(classifier.point(folder / row["file"]).x[None]).argmax()) == row["index"]
         for row in rows
     ]
-    assert np.mean(right) >= 0.882 if STRIDE == 1 else np.mean(right) >= 0.8
+    assert np.mean(right) == pytest.approx(ACCURACY[name], abs=1e-9 if STRIDE == 1 else 0.08)
 
 
 @pytest.mark.parametrize("method", ["bn1", "tta", "memo"])

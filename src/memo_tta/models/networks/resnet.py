@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+RESNET50_DEPTHS = (3, 4, 6, 3)
+
 
 class BasicBlock(nn.Module):
     """Residual block of two 3 x 3 convolutions (ResNet-18)."""
@@ -31,14 +33,16 @@ class Bottleneck(nn.Module):
     expansion = 4
     groups = 1
     group_width = 64  # channels per group of the 3 x 3 convolution in the first stage
+    strides_first = False  # whether the first convolution has the stride
 
     def __init__(self, inputs: int, width: int, stride: int):
         super().__init__()
         outputs = width * self.expansion
         inner = width * self.groups * self.group_width // 64
-        self.conv1 = nn.Conv2d(inputs, inner, 1, bias=False)
+        first, second = (stride, 1) if self.strides_first else (1, stride)
+        self.conv1 = nn.Conv2d(inputs, inner, 1, first, bias=False)
         self.bn1 = nn.BatchNorm2d(inner)
-        self.conv2 = nn.Conv2d(inner, inner, 3, stride, padding=1, groups=self.groups, bias=False)
+        self.conv2 = nn.Conv2d(inner, inner, 3, second, padding=1, groups=self.groups, bias=False)
         self.bn2 = nn.BatchNorm2d(inner)
         self.conv3 = nn.Conv2d(inner, outputs, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(outputs)
@@ -49,6 +53,12 @@ class Bottleneck(nn.Module):
         y = F.relu(self.bn2(self.conv2(y)), inplace=True)
         y = self.bn3(self.conv3(y))
         return F.relu(y + (x if self.downsample is None else self.downsample(x)), inplace=True)
+
+
+class OriginalBottleneck(Bottleneck):
+    """Bottleneck as first published, and as Keras has it: the first convolution has the stride."""
+
+    strides_first = True
 
 
 class Bottleneck32x8(Bottleneck):
@@ -96,7 +106,16 @@ def resnet18(num_classes: int = 1000) -> ResNet:
 
 
 def resnet50(num_classes: int = 1000) -> ResNet:
-    return ResNet(Bottleneck, (3, 4, 6, 3), num_classes)
+    return ResNet(Bottleneck, RESNET50_DEPTHS, num_classes)
+
+
+def resnet50_v1(num_classes: int = 1000) -> ResNet:
+    """ResNet-50 as Keras has it (He et al., 2016)."""
+    module = ResNet(OriginalBottleneck, RESNET50_DEPTHS, num_classes)
+    for layer in module.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.eps = 1e-3
+    return module
 
 
 def resnext101_32x8d(num_classes: int = 1000) -> ResNet:
