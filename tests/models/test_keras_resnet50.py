@@ -85,9 +85,10 @@ def test_a_converted_layer_computes_what_keras_computes(tmp_path, ours, keras):
     expected = keras_layer(x, arrays, *keras)
     rgb = x[..., ::-1] if convolution == "conv1" else x  # ours takes RGB where Keras takes BGR
     y = F.conv2d(torch.from_numpy(rgb.transpose(0, 3, 1, 2).copy()), state[f"{convolution}.weight"].double())
-    statistics = (state[f"{norm}.{name}"].double() for name in ("running_mean", "running_var"))
-    scale = (state[f"{norm}.{name}"].double() for name in ("weight", "bias"))
-    y = F.batch_norm(y, *statistics, *scale, eps=EPSILON)
+    mean, variance, weight, bias = (
+        state[f"{norm}.{name}"].double() for name in ("running_mean", "running_var", "weight", "bias")
+    )
+    y = F.batch_norm(y, mean, variance, weight, bias, eps=EPSILON)
     np.testing.assert_allclose(y.permute(0, 2, 3, 1).numpy(), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -102,8 +103,9 @@ def test_every_tensor_of_the_network_is_converted(tmp_path):
 def test_the_first_convolution_of_a_stage_has_the_stride():
     module = resnet50_v1()
     for name in ("layer2", "layer3", "layer4"):
-        block = module.get_submodule(name)[0]
-        assert (block.conv1.stride, block.conv2.stride, block.conv3.stride) == ((2, 2), (1, 1), (1, 1))
+        block = module.get_submodule(f"{name}.0")
+        strides = [getattr(block, f"conv{number}").stride for number in (1, 2, 3)]
+        assert strides == [(2, 2), (1, 1), (1, 1)]
     assert {m.eps for m in module.modules() if isinstance(m, torch.nn.BatchNorm2d)} == {EPSILON}
 
 
