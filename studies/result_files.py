@@ -79,4 +79,4 @@ def _point_results(points: int, bits: bytes) -> PointResults:
     """Return results with target 0 everywhere and prediction 1 where a bit is set."""
     wrong = np.unpackbits(np.frombuffer(bits, np.uint8), count=points).astype(int)
     target, unknown = np.zeros(points, int), np.full(points, np.nan)
-    return PointResults(np.arange(points), target, wrong, unknown, unknown, unknown, unknown)
+    return PointResults(np.arange(points), target, wrong, *[unknown] * 5)

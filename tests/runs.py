@@ -32,6 +32,7 @@ def record(method: str, position: int, right: bool, **values: Any) -> Record:
         reason=None if method == "memo" else "nothing to adapt",
         views_seconds=0.125,
         predict_seconds=0.25,
+        shift=None,
     )
 
 

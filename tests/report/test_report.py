@@ -22,7 +22,7 @@ from tests.runs import random_records, record, write_run
 COLUMNS = [
     *("dataset", "corruption", "severity", "sample", "method", "label", "prediction", "score"),
     *("entropy_before", "entropy_after", "marginal_entropy", "adapted", "status", "reason", "seconds"),
-    *("views_seconds", "model_seconds", "predict_seconds"),
+    *("views_seconds", "model_seconds", "predict_seconds", "shift"),
 ]
 PARTS = [("fog", 1), ("fog", 5), ("snow", 1), ("snow", 5)]
 OWN = """

@@ -131,6 +131,16 @@ def test_metrics_count_what_happened():
         assert line in text.splitlines()
 
 
+def test_the_shift_is_in_the_answer_and_in_the_metrics():
+    classifier = build_classifier("batch-norm")
+    wanted = METHODS["source"](classifier).predict(Image.open(io.BytesIO(image_file())))
+    with live_service(build_served_model(classifier)) as fresh:
+        response = fresh.predict(image_file()).json
+        text = fresh.send(request("/metrics", method="GET")).body.decode()
+    assert response["shift"] == pytest.approx(wanted.shift) and response["clean_shift"] == wanted.clean_shift
+    assert "memo_shift_count 1.0" in text.splitlines()
+
+
 def test_the_document_has_every_refusal_and_its_examples_work(server):
     document = server.send(request("/openapi.json", method="GET")).json
     assert set(document["paths"]) == {"/v1/predict", "/v1/model", "/healthz", "/readyz", "/metrics"}

@@ -121,6 +121,8 @@ def _as_dict(result: ImageResult, top: int) -> dict[str, Any]:
         "status": str(prediction.status),
         "reason": prediction.reason,
         "marginal_entropy": prediction.marginal_entropy,
+        "shift": prediction.shift,
+        "clean_shift": prediction.clean_shift,
         "seconds": round(result.seconds, 6),
     }
 

@@ -29,6 +29,7 @@ class Record:
     seconds: float
     views_seconds: float
     predict_seconds: float  # before and after adaptation
+    shift: float | None  # from the training data, if the model has batch norm
 
     @property
     def right(self) -> bool:
@@ -86,4 +87,5 @@ def make_record(dataset: Dataset, position: int, method: str, prediction: Predic
         cost.total,
         cost.views,
         cost.source + cost.predict,
+        prediction.shift,
     )

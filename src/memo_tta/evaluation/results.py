@@ -1,8 +1,10 @@
 """The records of a run as arrays, grouped by data set, corruption level and method."""
 
+import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +24,7 @@ class PointResults:
     seconds: np.ndarray
     views_seconds: np.ndarray
     predict_seconds: np.ndarray
+    shift: np.ndarray  # NaN if the model has no batch norm
 
     def __len__(self) -> int:
         return len(self.position)
@@ -41,6 +44,7 @@ class PointResults:
         return float(self.wrong.mean())
 
 
+NOT_MEASURED: Any = math.nan
 INTEGER_FIELDS = ("position", "target", "prediction")
 TYPECODES = {field.name: "i" if field.name in INTEGER_FIELDS else "d" for field in fields(PointResults)}
 
@@ -70,6 +74,13 @@ class ResultBlock:
         """Return the method's error rate on each part that has results."""
         return {shift: results.error for shift, results in self.results(method).items()}
 
+    @property
+    def median_shift(self) -> float | None:
+        """The median shift of all points; None if the model has no batch norm."""
+        shifts = [next(iter(part.values())).shift for part in self.parts.values()]
+        median = float(np.median(np.concatenate(shifts)))
+        return None if math.isnan(median) else median
+
     def pooled(self, method: str) -> PointResults:
         """Concatenate the method's results on all parts."""
         parts = list(self.results(method).values())
@@ -84,7 +95,8 @@ def collect(records: Iterable[Record]) -> list[ResultBlock]:
         if key not in columns:
             columns[key] = [array(code) for code in TYPECODES.values()]
         for column, name in zip(columns[key], TYPECODES, strict=True):
-            column.append(getattr(record, name))
+            value: Any = getattr(record, name)
+            column.append(NOT_MEASURED if value is None else value)
     blocks: dict[tuple[str, bool], dict[CorruptionLevel, dict[str, PointResults]]] = {}
     for (dataset, shift, method), values in columns.items():
         parts = blocks.setdefault((dataset, shift.corruption != ""), {})

@@ -18,7 +18,9 @@ from memo_tta.methods.episode import episode, run_exclusively
 from memo_tta.methods.options import AnyOptions, build_options, declarations, merge_options
 from memo_tta.methods.prediction import Explanation, Prediction, Status
 from memo_tta.methods.shared_work import SharedWork
+from memo_tta.models.batch_norm import statistics_layers
 from memo_tta.models.classifier import Classifier, Point
+from memo_tta.models.shift import measuring_shift
 from memo_tta.seeding import SampleId, content_id, sample_rng
 
 
@@ -57,6 +59,14 @@ class Outcome:
     seen: SeenViews | None = None
 
 
+@dataclass(frozen=True)
+class SourcePass:
+    """What the forward pass of the source model tells: logits (points, classes) and shift (points,)."""
+
+    logits: Tensor
+    shift: Tensor | None  # None if the model keeps no batch-norm statistics
+
+
 class Method(ABC, Generic[AnyOptions]):
     """A way to predict; calling it maps normalised inputs [N, ...] to logits [N, K]."""
 
@@ -79,6 +89,7 @@ class Method(ABC, Generic[AnyOptions]):
     def __init__(self, classifier: Classifier, **options: Any):
         self.classifier = classifier
         self.options: AnyOptions = self.resolve(classifier.settings, options)
+        self._statistics_layers = statistics_layers(classifier.module)
 
     @classmethod
     def resolve(cls, settings: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
@@ -161,14 +172,22 @@ class Method(ABC, Generic[AnyOptions]):
             rows += run_exclusively(self.classifier.module, partial(self._logits, batch))
         return torch.stack(rows).to(x.device)
 
-    def source_logits(self, batch: Batch) -> Tensor:
-        """Return the source model's logits [n, K], computed once per batch; call it before weights change."""
+    def source_pass(self, batch: Batch) -> SourcePass:
+        """Run the source model, once per batch, and measure the shift; call it before weights change."""
 
-        def compute() -> Tensor:
-            with episode(self.classifier.module), torch.no_grad():
-                return self.classifier(batch.x)
+        def compute() -> SourcePass:
+            with (
+                episode(self.classifier.module),
+                torch.no_grad(),
+                measuring_shift(self._statistics_layers) as meter,
+            ):
+                return SourcePass(self.classifier(batch.x), meter.shift())
 
         return batch.work.once("source", compute, "source")
+
+    def source_logits(self, batch: Batch) -> Tensor:
+        """Return the source model's logits [n, K]; call it before weights change."""
+        return self.source_pass(batch).logits
 
     def _rngs(self, points: list[Point], ids: Sequence[SampleId | None]) -> list[np.random.Generator]:
         return [
@@ -201,13 +220,17 @@ class Method(ABC, Generic[AnyOptions]):
             yield source, Outcome(status, None, reason, outcome.marginal_entropy, outcome.seen)
 
     def _explain(self, batch: Batch, outcomes: list[Outcome]) -> Iterator[Explanation]:
-        labels, sources = self.classifier.labels, self.source_logits(batch).cpu()
-        for (logits, outcome), source in zip(self._with_fallback(batch, outcomes), sources, strict=True):
-            before = Prediction(source, labels, reason="before adaptation")
+        labels, source_pass = self.classifier.labels, self.source_pass(batch)
+        shifts = _finite_numbers(source_pass.shift, len(outcomes))
+        rows = zip(self._with_fallback(batch, outcomes), source_pass.logits.cpu(), shifts, strict=True)
+        for (logits, outcome), source, shift in rows:
+            before = Prediction(source, labels, reason="before adaptation", shift=shift)
             marginal = outcome.marginal_entropy
             if marginal is not None and not math.isfinite(marginal):
                 marginal = None
-            prediction = Prediction(logits.cpu(), labels, outcome.status, outcome.reason, marginal, before)
+            prediction = Prediction(
+                logits.cpu(), labels, outcome.status, outcome.reason, marginal, before, shift
+            )
             if outcome.seen is None:
                 yield Explanation(prediction, batch.x[:0], [], [])
                 continue
@@ -221,6 +244,14 @@ class Method(ABC, Generic[AnyOptions]):
 def _is_usable(logits: Tensor) -> bool:
     """Return whether the logits rank the classes: -inf only masks a class, NaN and +inf are not usable."""
     return bool(logits.max().isfinite())
+
+
+def _finite_numbers(values: Tensor | None, count: int) -> list[float | None]:
+    """Return the values as numbers, with None for those that are missing or not finite."""
+    if values is None:
+        return [None] * count
+    numbers = (float(value) for value in values)
+    return [number if math.isfinite(number) else None for number in numbers]
 
 
 def _content_id(point: Point) -> str:

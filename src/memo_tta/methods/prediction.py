@@ -8,6 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from memo_tta.models.shift import CLEAN_SHIFT
 from memo_tta.objectives import entropy, log_probabilities
 
 
@@ -34,6 +35,7 @@ class Prediction:
     reason: str | None = None  # why nothing was adapted
     marginal_entropy: float | None = None  # of the views, before the first step
     before: "Prediction | None" = None
+    shift: float | None = None  # from the training data; None if the model has no batch norm
 
     @property
     def adapted(self) -> bool:
@@ -44,6 +46,11 @@ class Prediction:
     def source(self) -> "Prediction":
         """The prediction before adaptation; for a source prediction, itself."""
         return self.before or self
+
+    @property
+    def clean_shift(self) -> float | None:
+        """The shift of clean photographs, to compare `shift` with; None if the model has no batch norm."""
+        return None if self.shift is None else CLEAN_SHIFT
 
     @cached_property
     def probabilities(self) -> Tensor:

@@ -85,7 +85,7 @@ ZOO = Registry(
             "ResNet-26 with TTT's rotation head", JointResNet26, "cifar10", CIFAR, CIFAR_SETTINGS
         ),
         "resnet20-bn": ZooEntry(
-            "ResNet-20 with batch norm", ResNet20, "cifar10", CIFAR, {**CIFAR_SETTINGS, "prior_strength": 16}
+            "ResNet-20 with batch norm", ResNet20, "cifar10", CIFAR, {**CIFAR_SETTINGS, "prior_strength": 8}
         ),
         "cct2": ZooEntry(
             "a compact convolutional transformer of two layers, with layer norm",

@@ -29,6 +29,7 @@ TYPES = {
     "views_seconds": "float64",
     "model_seconds": "float64",
     "predict_seconds": "float64",
+    "shift": "float64",
 }
 FIELDS = {"label": "target"}  # the record field of columns with another name, which scripts rely on
 ROWS_AT_ONCE = 50_000

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from memo_tta.evaluation.comparison import MethodResult
 from memo_tta.evaluation.results import ResultBlock
 from memo_tta.evaluation.statistics import PairedComparison
+from memo_tta.models.shift import CLEAN_SHIFT
 
 MCE_TITLES = {"mce": "mCE", "relative_mce": "rel. mCE"}  # column titles, by field of MethodResult
 
@@ -62,7 +63,13 @@ def mce_fields(rows: Sequence[MethodResult]) -> list[str]:
 
 
 def extent(block: ResultBlock) -> str:
-    """Describe how many images and parts an average is over."""
+    """Describe how many images and parts an average is over, and how far they are from the training data."""
+    if (shift := block.median_shift) is None:
+        return _size(block)
+    return f"{_size(block)}; median shift {shift:.2f} (clean photographs: {CLEAN_SHIFT})"
+
+
+def _size(block: ResultBlock) -> str:
     sizes = {max(map(len, part.values())) for part in block.parts.values()}
     each = f"{min(sizes)}" if len(sizes) == 1 else f"{min(sizes)} to {max(sizes)}"
     if len(block.parts) == 1:

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from memo_tta.methods import Prediction
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30)
+SHIFTS = (0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.3, 0.5, 1, 2)
 NATS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7)
 PATHS = ("/", "/v1/predict", "/v1/model", "/healthz", "/readyz", "/metrics", "/page/preview", "/page/predict")
 
@@ -28,6 +29,12 @@ class Metrics:
         self._entropy = Histogram(
             "memo_entropy_nats", "Entropy of the predictions", ["when"], registry=registry, buckets=NATS
         )
+        self._shift = Histogram(
+            "memo_shift",
+            "Shift of the images from the training data, of models with batch norm",
+            registry=registry,
+            buckets=SHIFTS,
+        )
         self._disconnects = Counter(
             "memo_clients_left", "Clients that disconnected before their response", registry=registry
         )
@@ -48,10 +55,12 @@ class Metrics:
         self._seconds.labels(stage).observe(seconds)
 
     def count_prediction(self, method: str, prediction: Prediction, seconds: Mapping[str, float]) -> None:
-        """Record one prediction: its status, its entropy and the seconds of each stage."""
+        """Record one prediction: its status, its entropy, its shift and the seconds of each stage."""
         self._predictions.labels(method, str(prediction.status)).inc()
         self._entropy.labels("before").observe(prediction.source.entropy)
         self._entropy.labels("after").observe(prediction.entropy)
+        if prediction.shift is not None:
+            self._shift.observe(prediction.shift)
         for stage, duration in seconds.items():
             self.observe_stage(stage, duration)
 

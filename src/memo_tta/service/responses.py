@@ -20,6 +20,8 @@ def prediction_response(request: PredictionRequest, result: PredictionResult, to
         "status": prediction.status,
         "reason": prediction.reason,
         "marginal_entropy": prediction.marginal_entropy,
+        "shift": prediction.shift,
+        "clean_shift": prediction.clean_shift,
         "method": request.method,
         "n_views": request.options.get("n_views"),
         "seed": request.options["seed"],

@@ -154,6 +154,14 @@ class PredictResponse(PredictionSummary):
         description="The entropy of the views' average prediction before adaptation, in nats.",
         examples=[1.12],
     )
+    shift: float | None = Field(
+        description="How far the image is from the training data; null if the model has no batch norm.",
+        examples=[0.31],
+    )
+    clean_shift: float | None = Field(
+        description="The shift of clean photographs, to compare with; null if the model has no batch norm.",
+        examples=[0.09],
+    )
     method: str = Field(description="The method that was used.", examples=["memo"])
     n_views: int | None = Field(
         description="The number of views; null if the method uses none.", examples=[32]
