@@ -12,9 +12,8 @@ from statistics import fmean
 
 import click
 
-from memo_tta.data.corruptions.severity import CorruptionLevel
 from memo_tta.evaluation.comparison import compare, mean_error
-from memo_tta.evaluation.results import PointResults, ResultBlock
+from memo_tta.evaluation.results import ResultBlock
 from memo_tta.evaluation.store import open_for_reading
 from memo_tta.methods import METHODS as TABLE
 from memo_tta.methods import Status
@@ -136,17 +135,7 @@ class Page:
         return error_of
 
     def _joined(self, *names: str) -> ResultBlock | None:
-        """Merge the methods of several runs on the same points; None unless all runs are there."""
-        parts: dict[CorruptionLevel, dict[str, PointResults]] = {}
-        dataset = ""
-        for name in names:
-            if name not in self._blocks:
-                return None
-            block = self._blocks[name]
-            dataset = block.dataset
-            for shift, methods in block.parts.items():
-                parts.setdefault(shift, {}).update(methods)
-        return ResultBlock(dataset, parts)
+        return result_files.joined(self._blocks, *names)
 
 
 def _at_level(block: ResultBlock, level: int) -> ResultBlock:

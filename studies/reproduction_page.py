@@ -1,7 +1,8 @@
 """Fill docs/reproduction.md, its CSV and its plot from runs: python -m studies.reproduction_page --help.
 
 The section `<!-- run NAME -->` of the page, up to `<!-- end -->`, shows that run; `<!-- views NAME -->` shows
-error and time over the number of views, from the runs NAME/b1, NAME/b2 and so on. Sections and CSV rows of
+error and time over the number of views, from the runs NAME/b1, NAME/b2 and so on; `<!-- networks NAME -->`
+compares the bundled networks on clean or corrupted images, from the CSV files. Sections and CSV rows of
 missing runs stay as they are.
 """
 
@@ -13,17 +14,34 @@ from pathlib import Path
 import click
 
 from memo_tta.errors import DataError
+from memo_tta.evaluation.comparison import compare, mean_error
+from memo_tta.evaluation.results import ResultBlock
 from memo_tta.files import atomic_file
+from memo_tta.methods import METHODS
 from memo_tta.report import formatting
 from memo_tta.report.markdown import run_markdown, table_row
 from memo_tta.report.plots import number_of_views_plot
 from memo_tta.report.run import Run, open_run
 from studies.page_markers import fill_page
 from studies.reproduction_runs import BATCHES, Step, steps
-from studies.result_files import update_csv
+from studies.result_files import blocks, joined, read_csv, update_csv
 
 # Shown in commands instead of this machine's paths.
 OUT, AUTHORS, PICTURES = Path("runs"), Path("resnet26_gn.npz"), Path("pictures")
+
+
+# The three bundled networks: runs on the same images are in one group.
+NETWORKS = {
+    "resnet26, group norm": {
+        "clean": [("shipped/cifar10", "shipped/restore"), ("shipped/tent",)],
+        "corrupted": [("shipped/cifar10-c", "shipped/restore-c"), ("shipped/tent-c",)],
+    },
+    "resnet20-bn, batch norm": {
+        "clean": [("resnet20-bn/cifar10",)],
+        "corrupted": [("resnet20-bn/cifar10-c",)],
+    },
+    "cct2, layer norm": {"clean": [("cct2/cifar10",)], "corrupted": [("cct2/cifar10-c",)]},
+}
 
 
 def one_run(name: str, runs: Mapping[str, Run], commands: Mapping[str, str]) -> str | None:
@@ -53,6 +71,31 @@ def over_views(name: str, runs: Mapping[str, Run], commands: Mapping[str, str]) 
     return "\n".join(lines) + "\n"
 
 
+def by_network(images: str, blocks: Mapping[str, ResultBlock]) -> str | None:
+    """Return the source's error and what each method changes on clean or corrupted images, by network."""
+    columns: list[dict[str, str]] = []
+    for groups in NETWORKS.values():
+        found = [block for names in groups[images] if (block := joined(blocks, *names)) is not None]
+        columns.append(dict(cell for block in reversed(found) for cell in _changes(block)))
+    if not all(columns):
+        return None
+    lines = [table_row(["", *NETWORKS]), "|---" * (1 + len(NETWORKS)) + "|"]
+    for method in METHODS:
+        if any(method in cells for cells in columns):
+            name = "source, error %" if method == "source" else method
+            lines.append(table_row([name, *(cells.get(method, "") for cells in columns)]))
+    return "\n".join(lines) + "\n"
+
+
+def _changes(block: ResultBlock) -> Iterator[tuple[str, str]]:
+    """Yield each method with its change to the source and the interval; the source with its error."""
+    yield "source", formatting.percent(mean_error(block, "source")[0])
+    for method in block.methods:
+        if method != "source" and (change := compare(block, method, "source")) is not None:
+            difference = formatting.percentage_points(change.difference)
+            yield method, f"{difference} ({formatting.change_interval(change)})"
+
+
 def open_started(out: Path, shown: Sequence[Step]) -> Iterator[tuple[str, Run]]:
     """Yield the name and run of each step that has records."""
     for step in shown:
@@ -67,14 +110,17 @@ def main(out: Path, docs: Path) -> None:
     shown: list[Step] = list(steps(OUT, AUTHORS, PICTURES))
     commands = {step.name: shlex.join(step.command(OUT)) for step in shown}
     runs = dict(open_started(out, shown))
+    update_csv(docs / "reproduction.csv", list(commands), runs)
+    rows = [row for name in ("reproduction", "beyond") for row in read_csv(docs / f"{name}.csv")]
+    results = blocks(rows)
     fill_page(
         docs / "reproduction.md",
         {
             "run": lambda name: one_run(name, runs, commands),
             "views": lambda name: over_views(name, runs, commands),
+            "networks": lambda images: by_network(images, results),
         },
     )
-    update_csv(docs / "reproduction.csv", list(commands), runs)
     plot = number_of_views_plot([runs[name] for b in BATCHES if (name := f"authors/b{b}") in runs])
     if plot is not None:
         with atomic_file(docs / "effort.svg") as part:

@@ -15,6 +15,8 @@ PICTURE_VIEWS = "16"
 TUNING = ("--limit", "20", "--n-views", "8")  # half the views: tuning only compares options
 NORMS = ("resnet20-bn", "cct2")  # batch norm and layer norm, beside the group norm of resnet26
 NORM_METHODS = "source,tta,bn1,bn,tent,tent-episodic,tent-bs1,memo,restore"
+TENT_METHODS = "source,tent,tent-episodic,tent-bs1"  # resnet26 has no batch norm to mix
+NORM_CORRUPTED = ("--severities", "1,3,5", "--limit", "200")
 PICTURE_SHIFTS = ("gaussian_noise,motion_blur,contrast,jpeg_compression", "3,5")
 
 
@@ -73,7 +75,7 @@ def other_norms(network: str) -> Iterator[Step]:
     yield Step(f"{network}/memo.toml", tuning)
     cifar = Cifar(network, None, network)
     yield cifar.evaluate("cifar10", NORM_METHODS)
-    yield cifar.evaluate("cifar10-c", NORM_METHODS, "--severities", "1,3,5", "--limit", "200")
+    yield cifar.evaluate("cifar10-c", NORM_METHODS, *NORM_CORRUPTED)
 
 
 def on_pictures(network: str, pictures: Path, out: Path) -> Iterator[Step]:
@@ -101,6 +103,8 @@ def steps(out: Path, authors: Path | None, pictures: Path | None) -> Iterator[St
     yield shipped.clean()
     for network in NORMS:
         yield from other_norms(network)
+    yield shipped.evaluate("tent", TENT_METHODS)
+    yield shipped.evaluate("tent-c", TENT_METHODS, *NORM_CORRUPTED)
     if pictures is not None:
         for network in NETWORKS:
             yield from on_pictures(network, pictures, out)

@@ -71,6 +71,17 @@ def blocks(rows: Sequence[Mapping[str, str]]) -> dict[str, ResultBlock]:
     return {run: ResultBlock(dataset, found) for (run, dataset), found in parts.items()}
 
 
+def joined(blocks: Mapping[str, ResultBlock], *names: str) -> ResultBlock | None:
+    """Merge the methods of several runs on the same points; None unless all runs are there."""
+    parts: dict[CorruptionLevel, dict[str, PointResults]] = {}
+    if not all(name in blocks for name in names):
+        return None
+    for name in names:
+        for shift, methods in blocks[name].parts.items():
+            parts.setdefault(shift, {}).update(methods)
+    return ResultBlock(blocks[names[-1]].dataset, parts)
+
+
 def _shift(row: Mapping[str, str]) -> CorruptionLevel:
     return CorruptionLevel(row["corruption"], int(row["severity"]))
 

@@ -1,4 +1,4 @@
-"""`memo tune`: search MEMO's options on validation corruptions, as in the paper."""
+"""`memo tune`: search MEMO's options on validation corruptions and clean images."""
 
 from pathlib import Path
 from time import perf_counter
@@ -27,6 +27,13 @@ from memo_tta.cli.progress import progress
 )
 @click.option("--severities", default="3", show_default=True, help="Comma-separated severity levels, 1 to 5.")
 @click.option(
+    "--harm",
+    default=0.5,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Percentage points of error that a setting may add on clean images.",
+)
+@click.option(
     "--n-views", type=click.IntRange(1), help="Views per image in the trials [default: the model's setting]."
 )
 @engine_options
@@ -38,52 +45,67 @@ def tune(
     out: Path,
     limit: int,
     severities: str,
+    harm: float,
     n_views: int | None,
     seed: int,
     **engine_choice: Any,
 ) -> None:
-    """Search MEMO's options for a model on the validation corruptions of DATA.
+    """Search MEMO's options for a model on the validation corruptions of DATA, without harm on clean images.
 
     DATA is a clean data set, or one with validation corruptions. As in the paper, the search is greedy:
     first the learning rate by powers of ten, then values around the best, the number of steps, the threshold
-    and the prior strength. Trials are stored beside --out: run the same command again to resume the search.
-    Pass the result to `memo evaluate` or `memo predict` with --config.
+    and the prior strength. A setting that adds more than --harm to the error on clean images is not chosen;
+    if all do, weaker batch-norm mixing is tried, and at last the source model is recommended. Trials are
+    stored beside --out: run the same command again to resume the search. Pass the result to `memo evaluate`
+    or `memo predict` with --config.
     """
     from memo_tta.evaluation.job import EvaluationJob
-    from memo_tta.evaluation.tune import Trial, as_toml, best_of, trial_count
-    from memo_tta.evaluation.tune import tune as search
+    from memo_tta.evaluation.tune import Search, Trial, as_toml, best_of, summary, trial_count
     from memo_tta.files import atomic_file
     from memo_tta.models.zoo import load
 
+    given = {} if n_views is None else {"n_views": n_views}
     job = EvaluationJob(
         data=(data,),
         model=model,
         weights=None if weights is None else str(weights.resolve()),
-        options={} if n_views is None else {"memo": {"n_views": n_views}},
+        options={"memo": given} if given else {},
         severities=parse_severities(severities),
         limit=limit,
         seed=seed,
     )
-    count = trial_count(load(model, weights).module)
+    classifier = load(model, weights)
+    count = trial_count(classifier.module)
     images = limit * 4 * len(parse_severities(severities))
-    click.echo(f"{count} trials of {images} images: at most {(count - 1) * images:,} adaptations", err=True)
+    click.echo(
+        f"at most {count} trials of {images} corrupted images, the best of them on as many clean ones",
+        err=True,
+    )
     trials: list[Trial] = []
     began = perf_counter()
     with choose_engine(**engine_choice) as engine, progress("images") as update:
 
         def on_records(done: int, total: int, _errors: object) -> None:
-            update(len(trials) * total + done, count * total, f"trial {len(trials) + 1} of {count}")
+            before, after = sum(trial.images for trial in trials), (count - len(trials) - 1) * images
+            update(before + done, before + total + after, f"trial {len(trials) + 1} of at most {count}")
 
-        for trial in search(job, out.with_name(f"{out.name}.trials"), engine, on_records):
+        search = Search(job, out.with_name(f"{out.name}.trials"), engine, on_records, harm / 100)
+        for trial in search.run(classifier):
             trials += [trial]  # on_records counts them
-    command = f"memo tune {data} --model {model} --limit {limit} --severities {severities} --seed {seed}"
+    command = f"memo tune {data} --model {model} --limit {limit} --severities {severities} --harm {harm:g}"
+    command += "".join(f" --n-views {value}" for value in given.values()) + f" --seed {seed}"
     with atomic_file(out) as temporary:
-        temporary.write_text(as_toml(trials, command), "utf-8")
-    table = Table("error", "method", "options", box=None, pad_edge=False)
+        temporary.write_text(as_toml(trials, harm / 100, given, command), "utf-8")
+    chosen = best_of(trials, harm / 100)
+    table = Table("error", "clean", "method", "options", box=None, pad_edge=False)
     for trial in trials:
         options = ", ".join(f"{key} = {value}" for key, value in trial.options.items())
-        style = "[bold green]" if trial is best_of(trials) else ""
-        table.add_row(f"{style}{trial.error:.2%}", trial.method, options)
+        clean = "" if trial.harm is None else f"{100 * trial.harm.difference:+.2f}"
+        style = "[bold green]" if trial is chosen else ""
+        table.add_row(f"{style}{trial.error:.2%}", clean, trial.method, options)
     Console().print(table)
+    for line in summary(trials, harm / 100):
+        click.echo(line)
     seconds = perf_counter() - began
-    click.echo(f"{out}: the best of {count} trials, in {seconds:.0f} s; use it with --config {out}")
+    use = f"use it with --config {out}" if chosen is not None else "it holds no options"
+    click.echo(f"{out}: {len(trials)} trials in {seconds:.0f} s; {use}")
