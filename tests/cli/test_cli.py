@@ -68,7 +68,7 @@ def test_json_object(memo, weights, image):
     assert code == 0
     assert list(row) == [
         *("image", "label", "index", "score", "entropy", "top", "source"),
-        *("adapted", "status", "reason", "marginal_entropy", "seconds"),
+        *("adapted", "status", "reason", "marginal_entropy", "shift", "clean_shift", "seconds"),
     ]
     assert row["top"][0] == {"label": row["label"], "score": row["score"]} and len(row["top"]) == 2
     assert list(row["source"]) == ["label", "index", "score", "entropy", "top"]
