@@ -23,7 +23,7 @@ from memo_tta.report.markdown import run_markdown, table_row
 from memo_tta.report.plots import number_of_views_plot
 from memo_tta.report.run import Run, open_run
 from studies.page_markers import fill_page
-from studies.reproduction_runs import BATCHES, Step, steps
+from studies.reproduction_runs import BATCHES, NORMS, Step, steps
 from studies.result_files import blocks, joined, read_csv, update_csv
 
 # Shown in commands instead of this machine's paths.
@@ -45,8 +45,9 @@ NETWORKS = {
 
 
 def one_run(name: str, runs: Mapping[str, Run], commands: Mapping[str, str]) -> str | None:
-    """Return a run as Markdown; without times, as other work ran at the same time."""
-    return run_markdown(runs[name], commands[name], with_seconds=False) if name in runs else None
+    """Return a run as Markdown; with times only where all methods shared the machine with the same work."""
+    with_seconds = name.partition("/")[0] in NORMS
+    return run_markdown(runs[name], commands[name], with_seconds) if name in runs else None
 
 
 def over_views(name: str, runs: Mapping[str, Run], commands: Mapping[str, str]) -> str | None:

@@ -8,17 +8,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax, xlogy
+from torch import nn
 
 import memo_tta as mt
 from memo_tta.errors import ConfigError, UnknownName
 from memo_tta.methods import METHODS
 from memo_tta.methods.view_method import ViewMethod
 from memo_tta.methods.view_source import ViewOptions
+from memo_tta.models.batch_norm import mixed_statistics
 from memo_tta.objectives import entropy, marginal_log_probabilities, weighted_log_probabilities
 from memo_tta.views.restored_views import DEFAULT_SHARES, Restore
 from tests.nets import build_classifier, pictures, view_method
 
 LR = 0.05
+NO_GATE = dict.fromkeys(("skip_entropy", "skip_shift", "early_views"))
 
 
 @st.composite
@@ -159,6 +162,37 @@ def test_restore_is_test_time_augmentation_of_restored_views():
     image = pictures(1)[0]
     theirs = mt.method("tta", build_classifier("group-norm"), n_views=14, augment="restore").predict(image)
     assert torch.equal(restoring(n_views=14, early_views=None).predict(image).logits, theirs.logits)
+
+
+def test_mixing_averages_views_as_they_are_with_mixed_ones_each_version_with_its_own_statistics():
+    classifier, image = build_classifier("batch-norm"), pictures(1)[0]
+    robust = view_method("restore", classifier, n_views=8, prior_strength=16, **NO_GATE)
+    views = robust.explain(image, sample_id=0).views
+    assert len(views) == 8
+    module = classifier.module.eval()
+    with torch.no_grad():
+        running = module(views).softmax(dim=1)
+        with mixed_statistics(module, 16):
+            plain, restored = (module(part).softmax(dim=1) for part in (views[:2], views[2:]))
+    wanted = torch.cat([running, plain, restored]).mean(dim=0)
+    torch.testing.assert_close(robust.predict(image, sample_id=0).probabilities.float(), wanted)
+    alone = view_method("tta", classifier, n_views=8, augment="restore").predict(image, sample_id=0)
+    torch.testing.assert_close(alone.probabilities.float(), running.mean(dim=0))
+
+
+def test_a_view_that_is_the_image_itself_is_not_classified_again():
+    """Four passes of a large image: the source's, the mirrored restoration, both with mixed statistics."""
+    layers = (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    module = nn.Sequential(*layers, nn.Linear(4, 5)).eval()
+    classifier = mt.Classifier(module, size=96, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
+    image = np.random.default_rng(0).integers(0, 256, (96, 96, 3), dtype=np.uint8)
+    seen = []
+    module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].clone()))
+    prediction = mt.method("restore", classifier, **{**NO_GATE, "skip_confidence": 1.0}).predict(image)
+    source, mirrored, mixed_plain, mixed_mirrored = torch.cat(seen)
+    assert prediction.status == "averaged"
+    assert torch.equal(source, mixed_plain) and torch.equal(mirrored, mixed_mirrored)
+    assert not torch.equal(source, mirrored.flip(2))  # restored
 
 
 @pytest.mark.parametrize("setting", [{"threshold": 0.5}, {"select": 0.5}, {"n_views": 3, "lr": 1.0}])

@@ -7,7 +7,15 @@ import torch
 
 import memo_tta as mt
 from memo_tta.methods import METHODS
-from memo_tta.methods.gates import entropy_gate, source_is_confident, views_agree
+from memo_tta.methods.gates import (
+    GateOptions,
+    entropy_gate,
+    first_views_gate,
+    source_gate,
+    source_is_confident,
+    views_agree,
+)
+from memo_tta.methods.method import SourcePass
 from memo_tta.views.restored_views import Restore
 from tests.nets import build_classifier, last_linear, pictures, view_method
 
@@ -86,7 +94,8 @@ def test_views_that_agree_with_the_source_are_answer_enough(classifier, image, m
     limit = min(1, source.score * 1.01)
     unsure = mt.method(method, classifier, early_confidence=limit, **options).predict(image)
     plain = mt.method(method, classifier, n_views=4, augment=same).predict(image)
-    assert unsure.status == plain.status != "gated" and torch.equal(unsure.logits, plain.logits)
+    assert unsure.status == plain.status != "gated"
+    torch.testing.assert_close(unsure.logits, plain.logits)  # the view that is the image itself is known
 
 
 @GATED
@@ -199,7 +208,7 @@ def test_nothing_is_restored_where_the_first_views_are_sure(classifier, image, m
     monkeypatch.setattr(Restore, "__call__", lambda *_: pytest.fail("restored"))
     with torch.no_grad():
         bias = classifier.module.eval()(classifier.normalise(torch.zeros(1, 3, 8, 8)))
-    monkeypatch.setattr(robust, "source_logits", lambda _batch: bias)
+    monkeypatch.setattr(robust, "source_pass", lambda _batch: SourcePass(bias, None))
     assert robust.predict(image).reason.startswith("the first 2 views agree")
 
 
@@ -216,3 +225,47 @@ def test_memo_fast_is_a_row_whose_options_can_be_overruled(classifier):
     assert mt.method("memo-fast", classifier, early_views=None).options.early_views is None
     assert mt.Memo(classifier).options.skip_confidence is None
     assert METHODS["memo-fast"].method is mt.Memo
+
+
+LOGITS = torch.tensor([4.0, 0.0, 0.0, 0.0])  # confidence 0.948, entropy 0.262 = 0.189 log 4
+SHARE = 0.18919
+
+
+@pytest.mark.parametrize(
+    ("options", "shift", "expected"),
+    [
+        ({}, 0.0, None),
+        ({"skip_confidence": 0.9}, None, "source confidence 0.948 >= 0.9"),
+        ({"skip_confidence": 0.96}, 0.0, None),
+        ({"skip_entropy": 0.19}, None, "source entropy 0.189 of log K (limit 0.19)"),
+        ({"skip_entropy": 0.18}, 0.0, None),
+        ({"skip_shift": 0.1}, 0.1, "shift 0.100 (limit 0.1)"),
+        ({"skip_shift": 0.1}, 0.11, None),
+        ({"skip_shift": 0.1}, None, None),  # not known to be small
+        ({"skip_entropy": 1.0, "skip_shift": 0.2}, 0.2 * (0.999 - SHARE), "source entropy 0.189 of log K"),
+        ({"skip_entropy": 1.0, "skip_shift": 0.2}, 0.2 * (1.001 - SHARE), None),
+        ({"skip_entropy": 1.0, "skip_shift": 0.2}, None, None),
+    ],
+)
+def test_the_source_gate_keeps_to_its_limits(options, shift, expected):
+    reason = source_gate(GateOptions(**options), LOGITS, shift)
+    assert reason is None if expected is None else reason is not None and reason.startswith(expected)
+
+
+def test_a_shift_that_cannot_be_measured_is_not_small_and_the_first_views_decide():
+    logits, options = LOGITS, GateOptions(skip_shift=1e6, early_views=1, early_confidence=0.5)
+    assert source_gate(options, logits, None) is None
+    assert first_views_gate(options, logits, None, lambda n: logits.expand(n, -1)) is not None
+    assert first_views_gate(options, logits, 2e6, lambda _: pytest.fail("looked at views")) is None
+
+
+@pytest.mark.parametrize("method", ["memo", "restore"])
+def test_only_what_is_shifted_is_adapted(method):
+    classifier = build_classifier("batch-norm")
+    images = pictures(6)
+    shifts = [mt.method("source", classifier).predict(image).shift or 0.0 for image in images]
+    limit = sorted(shifts)[2]
+    robust = mt.method(method, classifier, n_views=2, skip_shift=limit)
+    found = [robust.predict(image) for image in images]
+    assert [p.status == "gated" for p in found] == [shift <= limit for shift in shifts]
+    assert sum(p.status == "gated" for p in found) == 3

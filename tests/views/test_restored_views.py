@@ -18,29 +18,32 @@ def rng():
     return np.random.default_rng(0)
 
 
-@pytest.mark.parametrize("size", [32, 96])
-def test_views_are_crops_of_the_versions(size):
-    image = np.resize(IMAGE // 4 + 90, (size, size, 3))
-    restore = Restore(size, SHARES)
-    views, plan = restore(image, 8, rng()), restore.plan(image, 8, rng())
-    assert views.shape == (8, 3, size, size) and restore.groups(8) == {
-        "plain": 2,
-        "stretched": 4,
-        "deblurred": 2,
-    }
+def test_views_of_small_images_are_crops_of_the_versions():
+    image = IMAGE // 4 + 90
+    restore = Restore(32, SHARES)
+    views, draw = list(restore(image, 8, rng())), rng()
+    assert restore.groups(8) == {"plain": 2, "stretched": 4, "deblurred": 2} and restore.max_views is None
     assert (views[0] - views[2]).abs().max() > 0.1
-    rest = list(views)
-    for name, crops in plan.items():
+    for name, count in restore.groups(8).items():
         version = RESTORATIONS[name](to_float(image)).clamp(0, 1).permute(1, 2, 0).numpy()
-        pad = size // 8
-        padded = np.pad(
-            version, ((pad, pad), (pad, pad), (0, 0)), mode="constant" if size == 32 else "reflect"
-        )
+        padded = np.pad(version, ((4, 4), (4, 4), (0, 0)))
+        crops = plan_even_crops(32, 4, count, draw)
         for (top, left, height, width), flip in zip(crops.box, crops.flip, strict=True):
             cut = padded[top : top + height, left : left + width]
             wanted = torch.from_numpy((cut[:, ::-1] if flip else cut).copy()).permute(2, 0, 1)
-            torch.testing.assert_close(rest.pop(0), wanted, rtol=0, atol=1e-6)
-    assert not rest
+            torch.testing.assert_close(views.pop(0), wanted, rtol=0, atol=1e-6)
+    assert not views
+
+
+def test_views_of_large_images_are_the_versions_every_other_one_mirrored():
+    image = np.resize(IMAGE // 4 + 90, (96, 96, 3))
+    restore = Restore(96, SHARES)
+    assert restore.max_views == 3 and restore.groups(2) == {"plain": 1, "stretched": 1}
+    plain, mirrored, sharp = restore(image, 3, rng())
+    assert torch.equal(plain, to_float(image))
+    assert torch.equal(mirrored.flip(2), RESTORATIONS["stretched"](to_float(image)).clamp(0, 1))
+    assert torch.equal(sharp, RESTORATIONS["deblurred"](to_float(image)).clamp(0, 1))
+    assert torch.equal(restore.preview(image, 2, rng()), plain.flip(2)[None])
 
 
 def test_the_first_views_of_the_image_are_those_that_come_first():

@@ -20,25 +20,29 @@ from memo_tta.methods.tta import TTA
 from memo_tta.methods.ttt import TTT
 from memo_tta.models.classifier import Classifier
 from memo_tta.registry import Registry
+from memo_tta.views.crop_flip import PADDED_UP_TO
 
 
 @dataclass(frozen=True)
 class MethodEntry:
     """A row of the table: a method class, and defaults that replace those of its options.
 
-    Call the entry with a classifier to build the method.
+    Call the entry with a classifier to build the method. `large` are the defaults for large images instead.
     """
 
     about: str
     method: type[Method[Any]]
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    large: Mapping[str, Any] | None = None
 
     def __call__(self, classifier: Classifier, **options: Any) -> Method[Any]:
-        return self.method(classifier, **self._with_defaults(options))
+        return self.method(classifier, **self._with_defaults(options, classifier.size))
 
-    def resolve(self, settings: Mapping[str, Any], options: Mapping[str, Any]) -> Options:
+    def resolve(
+        self, settings: Mapping[str, Any], options: Mapping[str, Any], size: int | None = None
+    ) -> Options:
         """Return the effective options: those given, else the row's, the model's settings, the defaults."""
-        return self.method.resolve(settings, self._with_defaults(options))
+        return self.method.resolve(settings, self._with_defaults(options, size))
 
     @property
     def declarations(self) -> dict[str, Declaration]:
@@ -52,8 +56,11 @@ class MethodEntry:
         found = ineffective(self.method.options_type, self._with_defaults(options))
         return [name for name in found if name in options]
 
-    def _with_defaults(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        return merge_options(self.method.options_type, self.defaults, options)
+    def _with_defaults(self, options: Mapping[str, Any], size: int | None = None) -> dict[str, Any]:
+        defaults = self.defaults
+        if self.large is not None and size is not None and size > PADDED_UP_TO:
+            defaults = self.large
+        return merge_options(self.method.options_type, defaults, options)
 
 
 METHODS = Registry(
@@ -66,6 +73,13 @@ METHODS = Registry(
             "remove noise, blur and haze, average the predictions over views, without adaptation",
             TTA,
             {"augment": "restore", "n_views": 16, "early_views": 2, "early_confidence": 0.95},
+            large={
+                "augment": "restore",
+                "n_views": 2,
+                "prior_strength": 16,
+                "skip_entropy": 1.0,
+                "skip_shift": 0.2,
+            },
         ),
         "bn1": MethodEntry("mix batch-norm statistics with those of the image, N = 16", BatchNorm),
         "bn": MethodEntry(

@@ -1,6 +1,7 @@
 """Whether to adapt: gates keep the source prediction where adaptation is unlikely to change it.
 
-A gate is a pure function of logits. It returns the reason to keep the source prediction, or None to go on.
+A gate is a pure function of logits and of the measured shift. It returns the reason to keep the source
+prediction, or None to go on.
 """
 
 import math
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from memo_tta.methods.options import Number, Options, option, when_given
-from memo_tta.objectives import at_least_float32
+from memo_tta.objectives import at_least_float32, entropy, log_probabilities
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,10 +21,23 @@ class GateOptions(Options):
     skip_confidence: float | None = option(
         None, Number("(0, 1]"), "keep the source prediction if its confidence is at least this"
     )
+    skip_entropy: float | None = option(
+        None,
+        Number("(0, inf)"),
+        "keep the source prediction if its entropy is at most this share of log K; with skip_shift, if the "
+        "sum of entropy and shift, each divided by its limit, is at most 1",
+    )
+    skip_shift: float | None = option(
+        None,
+        Number("(0, inf)"),
+        "keep the source prediction if the image's shift is at most this; no effect on models without batch "
+        "norm",
+    )
     early_views: int | None = option(
         None,
         Number("[1, inf)", whole=True),
-        "check this many views first, and keep the source prediction if all of them agree with it",
+        "check this many views first, and keep the source prediction if all of them agree with it; not "
+        "checked if skip_shift is given and the shift can be measured",
     )
     early_confidence: float = option(
         0.9,
@@ -35,21 +49,33 @@ class GateOptions(Options):
     @property
     def needs_source(self) -> bool:
         """Whether a gate compares with the source prediction."""
-        return self.skip_confidence is not None or self.early_views is not None
+        limits = (self.skip_confidence, self.skip_entropy, self.skip_shift, self.early_views)
+        return any(limit is not None for limit in limits)
 
 
-def source_gate(options: GateOptions, source: Tensor | None) -> str | None:
-    """Apply `skip_confidence` to the source's logits, (classes,); they may be None if no gate needs them."""
-    if source is None or options.skip_confidence is None:
+def source_gate(options: GateOptions, source: Tensor | None, shift: float | None) -> str | None:
+    """Apply the `skip_` options to the source's logits, (classes,), and the shift.
+
+    Logits are None if no gate needs them; a shift of None was not measured, so it is not known to be small.
+    """
+    if source is None:
         return None
-    return source_is_confident(source, options.skip_confidence)
+    if options.skip_confidence is not None:
+        reason = source_is_confident(source, options.skip_confidence)
+        if reason is not None:
+            return reason
+    return entropy_and_shift_are_low(source, shift, options.skip_entropy, options.skip_shift)
 
 
 def first_views_gate(
-    options: GateOptions, source: Tensor | None, first_logits: Callable[[int], Tensor]
+    options: GateOptions, source: Tensor | None, shift: float | None, first_logits: Callable[[int], Tensor]
 ) -> str | None:
-    """Apply `early_views`; first_logits(n) returns the logits of the first n views, (n, classes)."""
-    if source is None or options.early_views is None:
+    """Apply `early_views`; first_logits(n) returns the logits of the first n views, (n, classes).
+
+    Where the shift is measured and has a limit, it has decided already.
+    """
+    is_decided = options.skip_shift is not None and shift is not None
+    if source is None or options.early_views is None or is_decided:
         return None
     return views_agree(first_logits(options.early_views), int(source.argmax()), options.early_confidence)
 
@@ -65,6 +91,27 @@ def source_is_confident(logits: Tensor, minimum: float) -> str | None:
     """Return a reason if the source's logits, (classes,), give some class at least this probability."""
     confidence = float(at_least_float32(logits).softmax(dim=0).max())
     return f"source confidence {confidence:.3f} >= {minimum}" if confidence >= minimum else None
+
+
+def entropy_and_shift_are_low(
+    logits: Tensor, shift: float | None, max_entropy: float | None, max_shift: float | None
+) -> str | None:
+    """Return a reason if entropy, as a share of log K, and shift use up at most all of their limits together.
+
+    A limit of None leaves its quantity out.
+    """
+    used: list[float] = []
+    reasons: list[str] = []
+    if max_entropy is not None:
+        share = float(entropy(log_probabilities(logits))) / math.log(len(logits))
+        used.append(share / max_entropy)
+        reasons.append(f"source entropy {share:.3f} of log K (limit {max_entropy})")
+    if max_shift is not None:
+        if shift is None:
+            return None
+        used.append(shift / max_shift)
+        reasons.append(f"shift {shift:.3f} (limit {max_shift})")
+    return " and ".join(reasons) if used and sum(used) <= 1 else None
 
 
 def views_agree(logits: Tensor, index: int, minimum: float) -> str | None:

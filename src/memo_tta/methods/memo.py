@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from memo_tta.methods.options import Number, OneOf, check_names, option, when, w
 from memo_tta.methods.parameters import choose_parameters
 from memo_tta.methods.prediction import Status
 from memo_tta.methods.update import UpdateOptions, UpdateRule
-from memo_tta.methods.view_method import ViewMethod
+from memo_tta.methods.view_method import NOT_NEEDED, ViewMethod
 from memo_tta.methods.view_source import ViewOptions, Views
 from memo_tta.models.batch_norm import MixedStatistics, mixed_statistics
 from memo_tta.models.classifier import Classifier
@@ -101,12 +102,14 @@ class Memo(ViewMethod[MemoOptions]):
 
     def run_point(self, batch: Batch, views: Views) -> Outcome:
         """Adapt and predict, unless a gate keeps the source prediction; update the memory."""
-        source = self.source_logits(batch)[0] if self.options.needs_source or self.online else None
-        if reason := source_gate(self.options, source):
+        needs_source = self.options.needs_source or self.online
+        source, shift = self.source_and_shift(batch) if needs_source else NOT_NEEDED
+        if reason := source_gate(self.options, source, shift):
             return Outcome(Status.GATED, reason=reason)
         with episode(self.classifier.module, self.parameters):
             rule = self.memory.recall()
-            if reason := first_views_gate(self.options, source, lambda n: self.view_logits(views.first(n))):
+            first_logits = partial(self.first_view_logits, views)
+            if reason := first_views_gate(self.options, source, shift, first_logits):
                 return Outcome(Status.GATED, reason=reason)
             outcome = self.adapt(batch, views, rule)
             state = None if outcome.logits is None else self.memory.capture(rule)

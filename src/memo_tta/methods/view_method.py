@@ -16,6 +16,7 @@ from memo_tta.methods.view_source import Augmenter, DrawnViews, GivenViews, View
 from memo_tta.models.batch_norm import MixedStatistics
 from memo_tta.models.classifier import Classifier
 
+NOT_NEEDED = (None, None)  # source logits and shift if no gate asks for them
 AnyViewOptions = TypeVar("AnyViewOptions", bound=ViewOptions)
 
 
@@ -54,6 +55,15 @@ class ViewMethod(Method[AnyViewOptions]):
 
         (explanation,) = self._explanations(batch, run)
         return explanation.prediction
+
+    def source_and_shift(self, batch: Batch) -> tuple[Tensor, float | None]:
+        """Return the source's logits (classes,) for the point, and its shift if it can be measured."""
+        source = self.source_pass(batch)
+        return source.logits[0], None if source.shift is None else float(source.shift[0])
+
+    def first_view_logits(self, views: Views, n: int) -> Tensor:
+        """Return the logits of the first n views, for a gate."""
+        return self.view_logits(views.first(n))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the classifier's logits, computed in the precision of the options."""

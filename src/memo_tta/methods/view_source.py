@@ -69,14 +69,19 @@ class Augmenter:
     """An augmentation that returns normalised inputs of one classifier.
 
     An augmentation may have `whole_image` (it takes the image as loaded), `normalised` (it makes normalised
-    views on the module's device), `preview` (it makes a few views cheaply) and `groups` (which of its views
-    belong together); `memo_tta.views.custom` documents them.
+    views on the module's device), `preview` (it makes a few views cheaply), `max_views` (how many of its
+    views differ) and `groups` (which of its views belong together); `memo_tta.views.custom` documents them.
     """
 
     def __init__(self, classifier: Classifier, augment: str | Augmentation):
         self._classifier = classifier
         self._augment: Any = augment if callable(augment) else _build_augmentation(augment, classifier)
         self.key: Hashable = id(augment) if callable(augment) else augment  # identifies the augmentation
+
+    def count(self, n: int) -> int:
+        """Return how many views there are if n are asked for."""
+        most = getattr(self._augment, "max_views", None)
+        return n if most is None else min(n, most)
 
     def __call__(self, point: Point, n: int, rng: np.random.Generator) -> Tensor:
         """Return n normalised views of the point."""
@@ -87,14 +92,18 @@ class Augmenter:
         return self._normalise(self._augment(self._image(point), n, rng), n)
 
     def preview(self, point: Point, n: int, rng: np.random.Generator) -> Tensor | None:
-        """Return n views that are cheap to make, or None if the augmentation has no preview."""
+        """Return at most n views that are cheap to make, or None if the augmentation has no preview."""
         preview = getattr(self._augment, "preview", None)
-        return None if preview is None else self._normalise(preview(self._image(point), n, rng), n)
+        if preview is None:
+            return None
+        views = preview(self._image(point), n, rng)
+        return self._normalise(views, min(n, len(views)))
 
     def groups(self, n: int) -> Sequence[int] | None:
-        """Return how many of n views each group has; None if every view is its own group."""
+        """Return how many of n views each group has; None if the augmentation does not group n views."""
         groups = getattr(self._augment, "groups", None)
-        return None if groups is None else list(groups(n).values())
+        sizes = [] if groups is None else list(groups(n).values())
+        return sizes if sum(sizes) == n else None
 
     def _image(self, point: Point) -> Any:
         return point.whole if getattr(self._augment, "whole_image", False) else point.fitted
@@ -114,8 +123,9 @@ class DrawnViews:
         rng: np.random.Generator,
         work: SharedWork,
     ):
-        self._augmenter, self._n, self._point, self._rng = augmenter, options.n_views, point, rng
-        self._work, self._key = work, ("views", options.seed, options.n_views, augmenter.key)
+        self._augmenter, self._point, self._rng = augmenter, point, rng
+        self._n = augmenter.count(options.n_views)
+        self._work, self._key = work, ("views", options.seed, self._n, augmenter.key)
         self._pending: Tensor | None = None  # views drawn by `first` that `draw` has not returned yet
         self._is_first_draw = True
 

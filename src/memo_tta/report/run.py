@@ -94,9 +94,10 @@ class Run:
         """Return the method's effective options; empty if they are unknown, as for a user's model file."""
         if self.job is None or method not in METHODS or ".py:" in self.job.model:
             return {}
-        settings: Mapping[str, Any] = ZOO[self.job.model].settings if self.job.model in ZOO else {}
+        entry = ZOO.get(self.job.model)
+        settings, size = ({}, None) if entry is None else (entry.settings, entry.preprocessing["size"])
         try:
-            return vars(METHODS[method].resolve(settings, given))
+            return vars(METHODS[method].resolve(settings, given, size))
         except MemoError:  # options of another version
             return {}
 

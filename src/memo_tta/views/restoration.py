@@ -38,11 +38,18 @@ def despeckle(x: Tensor) -> Tensor:
     """Replace pixels that differ from all neighbours by the neighbours' median (Garnett et al., 2005)."""
     height, width = x.shape[1:]
     padded = F.pad(x[None], (1, 1, 1, 1), mode="replicate")[0]
-    offsets = [(i, j) for i in range(3) for j in range(3) if (i, j) != (1, 1)]
-    neighbours = torch.stack([padded[:, i : i + height, j : j + width] for i, j in offsets], dim=-1)
-    nearest = (neighbours - x[..., None]).abs_().topk(4, largest=False, sorted=False).values
+    neighbours = [
+        padded[:, i : i + height, j : j + width] for i in range(3) for j in range(3) if (i, j) != (1, 1)
+    ]
+    # A speck differs that much from at least five neighbours, so from one beside, above or below it.
+    candidate = torch.zeros_like(x, dtype=torch.bool)
+    for index in (1, 3, 4, 6):
+        candidate |= (neighbours[index] - x).abs_() > MAX_SPECK - 1e-6
+    values = torch.stack([neighbour[candidate] for neighbour in neighbours], dim=-1)
+    nearest = (values - x[candidate][:, None]).abs_().topk(4, largest=False, sorted=False).values
     is_speck = nearest.mean(dim=-1) > MAX_SPECK
-    return x.masked_scatter(is_speck, neighbours[is_speck].median(dim=-1).values)
+    specks = candidate.masked_scatter(candidate, is_speck)
+    return x.masked_scatter(specks, values[is_speck].median(dim=-1).values)
 
 
 def denoise(x: Tensor) -> Tensor:
@@ -130,9 +137,9 @@ def blur_width(x: Tensor) -> float:
 
 def stretch(x: Tensor) -> Tensor:
     """Raise low contrast to that of photographs, within 0..1, with the same factor in all colours."""
-    ordered = x.flatten().sort().values
-    cut = int(CLIPPED * len(ordered))
-    low, high = float(ordered[cut]), float(ordered[-1 - cut])
+    values = x.flatten()
+    cut = int(CLIPPED * len(values))
+    low, high = (float(values.kthvalue(rank).values) for rank in (cut + 1, len(values) - cut))
     if not 1e-3 < high - low < MIN_CONTRAST:
         return x
     centre = (low + high) / 2

@@ -1,6 +1,10 @@
-"""Views of the image and of restored versions of it: one group of crops and flips per version."""
+"""Views of the image and of restored versions of it: one group per version.
 
-from collections.abc import Mapping, Sequence
+Networks for small images are trained on shifted ones, so their views are shifted and mirrored. Of a large
+image, every other version is mirrored and none is shifted: borders and crops make its prediction worse.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -18,7 +22,7 @@ DEFAULT_SHARES = MappingProxyType({"plain": 1, "restored": 3})
 
 
 class Restore:
-    """Shifted and flipped views of the image and its restorations; `shares` are their relative numbers."""
+    """Views of the image and its restorations; `shares` are their relative numbers of shifted views."""
 
     def __init__(self, size: int, shares: Mapping[str, int] = DEFAULT_SHARES):
         if not shares:
@@ -28,38 +32,42 @@ class Restore:
             if share < 1:
                 raise ConfigError(f"shares: expected at least 1 for {name!r}, got {share}")
         self._size, self._shares = size, dict(shares)
+        self._is_small = size <= PADDED_UP_TO
         self._padding = size // 8
-        # Models of large images have not seen dark borders. No view is rescaled: that would change its noise.
-        self._mode = "reflect" if size > PADDED_UP_TO else "constant"
+
+    @property
+    def max_views(self) -> int | None:
+        """How many views there are: one per version of a large image; None if there is no limit."""
+        return None if self._is_small else len(self._shares)
 
     def groups(self, n: int) -> dict[str, int]:
         """Return the number of views of each version, in order; a version without any is left out."""
+        if not self._is_small:
+            return dict.fromkeys(list(self._shares)[:n], 1)
         ends = np.cumsum([0, *self._shares.values()])
         counts = np.diff(-(-n * ends // ends[-1])).tolist()  # rounded up, in favour of the first versions
         return {name: count for name, count in zip(self._shares, counts, strict=True) if count}
-
-    def plan(self, image: np.ndarray, n: int, rng: np.random.Generator) -> dict[str, CropPlan]:
-        """Draw the crops of each version."""
-        check_request(image, n)
-        check_square(image, self._size)
-        return {
-            name: plan_even_crops(self._size, self._padding, count, rng)
-            for name, count in self.groups(n).items()
-        }
 
     def __call__(
         self, image: np.ndarray, n: int, rng: np.random.Generator, device: torch.device | str = "cpu"
     ) -> Tensor:
         """Return n views of a uint8 (height, width, 3) image, grouped: float32 (n, 3, size, size) in 0..1."""
-        plan, views = self.plan(image, n, rng), []
-        x = to_float(image, device)
-        for name, crops in plan.items():
+        check_request(image, n)
+        check_square(image, self._size)
+        x, views = to_float(image, device), list[Tensor]()
+        for name, count in self.groups(n).items():
             version = RESTORATIONS[name](x).clamp(0, 1)
-            padded = F.pad(version[None], (self._padding,) * 4, mode=self._mode)[0]
-            for (top, left, height, width), flip in zip(crops.box, crops.flip, strict=True):
-                view = padded[:, top : top + height, left : left + width]
-                views.append(view.flip(2) if flip else view)
+            if self._is_small:
+                views += self._shifted(version, plan_even_crops(self._size, self._padding, count, rng))
+            else:
+                views.append(version.flip(2) if len(views) % 2 else version)
         return torch.stack(views)
+
+    def _shifted(self, version: Tensor, crops: CropPlan) -> Iterator[Tensor]:
+        padded = F.pad(version, (self._padding,) * 4)
+        for (top, left, height, width), flip in zip(crops.box, crops.flip, strict=True):
+            view = padded[:, top : top + height, left : left + width]
+            yield view.flip(2) if flip else view
 
     def normalised(
         self,
@@ -76,8 +84,11 @@ class Restore:
         return (views - centre) / spread
 
     def preview(self, image: np.ndarray, n: int, rng: np.random.Generator) -> Tensor:
-        """Return n views without restoration, which is expensive and may not be needed."""
-        return Restore(self._size, {"plain": 1})(image, n, rng)
+        """Return views without restoration, which is expensive: n shifted ones, or the mirror image."""
+        if self._is_small:
+            return Restore(self._size, {"plain": 1})(image, n, rng)
+        check_square(image, self._size)
+        return to_float(image).flip(2)[None]
 
 
 def to_float(image: np.ndarray, device: torch.device | str = "cpu") -> Tensor:
