@@ -13,6 +13,7 @@ from torch import nn
 import memo_tta as mt
 from memo_tta.errors import ConfigError, UnknownName
 from memo_tta.methods import METHODS
+from memo_tta.methods.tta import TTAOptions
 from memo_tta.methods.view_method import ViewMethod
 from memo_tta.methods.view_source import ViewOptions
 from memo_tta.models.batch_norm import mixed_statistics
@@ -201,6 +202,17 @@ def test_restore_takes_nothing_from_settings_that_were_tuned_for_memo(setting):
     assert torch.equal(mt.method("restore", tuned).predict(image).logits, restoring().predict(image).logits)
     options = METHODS["restore"].resolve(tuned.settings, {})
     assert isinstance(options, ViewOptions) and options.n_views == 16
+
+
+def test_restore_has_defaults_for_large_images():
+    small, large = (METHODS["restore"].resolve({}, {}, size) for size in (64, 65))
+    assert isinstance(small, TTAOptions) and isinstance(large, TTAOptions)
+    assert (small.n_views, small.early_views, small.prior_strength, small.skip_shift) == (16, 2, None, None)
+    assert (large.n_views, large.early_views, large.prior_strength, large.skip_shift) == (2, None, 16, 0.2)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 65 * 65, 2))
+    classifier = mt.Classifier(module, size=65, mean=(0.5,) * 3, std=(0.5,) * 3)
+    assert mt.method("restore", classifier).options == large
+    assert mt.method("restore", classifier, skip_shift=0.5).options.skip_shift == 0.5
 
 
 @pytest.mark.parametrize("name", ["lr", "optimizer", "params", "pull", "steps", "threshold"])

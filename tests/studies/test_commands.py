@@ -40,7 +40,8 @@ def test_the_documentation_quotes_studies():
 @pytest.mark.parametrize("quoted", QUOTED)
 def test_a_quoted_command_can_be_parsed(quoted, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for file in ("resnet26_gn.npz", "pictures", "runs", "docs"):
-        Path(file).touch()
+    for folder in ("pictures", "runs/passes", "docs"):
+        Path(folder).mkdir(parents=True)
+    Path("resnet26_gn.npz").touch()
     name, *words = shlex.split(quoted)
     command(name.removeprefix("studies.")).make_context(name, words)
