@@ -10,7 +10,6 @@ from memo_tta.methods import METHODS
 from memo_tta.methods.gates import (
     GateOptions,
     entropy_gate,
-    first_views_gate,
     source_gate,
     source_is_confident,
     views_agree,
@@ -250,13 +249,6 @@ SHARE = 0.18919
 def test_the_source_gate_keeps_to_its_limits(options, shift, expected):
     reason = source_gate(GateOptions(**options), LOGITS, shift)
     assert reason is None if expected is None else reason is not None and reason.startswith(expected)
-
-
-def test_a_shift_that_cannot_be_measured_is_not_small_and_the_first_views_decide():
-    logits, options = LOGITS, GateOptions(skip_shift=1e6, early_views=1, early_confidence=0.5)
-    assert source_gate(options, logits, None) is None
-    assert first_views_gate(options, logits, None, lambda n: logits.expand(n, -1)) is not None
-    assert first_views_gate(options, logits, 2e6, lambda _: pytest.fail("looked at views")) is None
 
 
 @pytest.mark.parametrize("method", ["memo", "restore"])

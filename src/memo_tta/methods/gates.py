@@ -36,8 +36,7 @@ class GateOptions(Options):
     early_views: int | None = option(
         None,
         Number("[1, inf)", whole=True),
-        "check this many views first, and keep the source prediction if all of them agree with it; not "
-        "checked if skip_shift is given and the shift can be measured",
+        "check this many views first, and keep the source prediction if all of them agree with it",
     )
     early_confidence: float = option(
         0.9,
@@ -68,14 +67,10 @@ def source_gate(options: GateOptions, source: Tensor | None, shift: float | None
 
 
 def first_views_gate(
-    options: GateOptions, source: Tensor | None, shift: float | None, first_logits: Callable[[int], Tensor]
+    options: GateOptions, source: Tensor | None, first_logits: Callable[[int], Tensor]
 ) -> str | None:
-    """Apply `early_views`; first_logits(n) returns the logits of the first n views, (n, classes).
-
-    Where the shift is measured and has a limit, it has decided already.
-    """
-    is_decided = options.skip_shift is not None and shift is not None
-    if source is None or options.early_views is None or is_decided:
+    """Apply `early_views`; first_logits(n) returns the logits of the first n views, (n, classes)."""
+    if source is None or options.early_views is None:
         return None
     return views_agree(first_logits(options.early_views), int(source.argmax()), options.early_confidence)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -108,8 +107,7 @@ class Memo(ViewMethod[MemoOptions]):
             return Outcome(Status.GATED, reason=reason)
         with episode(self.classifier.module, self.parameters):
             rule = self.memory.recall()
-            first_logits = partial(self.first_view_logits, views)
-            if reason := first_views_gate(self.options, source, shift, first_logits):
+            if reason := first_views_gate(self.options, source, lambda n: self.view_logits(views.first(n))):
                 return Outcome(Status.GATED, reason=reason)
             outcome = self.adapt(batch, views, rule)
             state = None if outcome.logits is None else self.memory.capture(rule)

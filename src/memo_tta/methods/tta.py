@@ -4,15 +4,14 @@ With a prior strength, the views are classified twice, with the running batch-no
 ones, and the average is over both: the two err on different images.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from memo_tta.methods.average import AverageOptions, SurestGroup, build_average
+from memo_tta.methods.average import Average, AverageOptions, SurestGroup, build_average
 from memo_tta.methods.episode import episode
 from memo_tta.methods.gates import GateOptions, first_views_gate, source_gate
 from memo_tta.methods.method import Batch, Outcome, SeenViews
@@ -60,15 +59,11 @@ class TTA(ViewMethod[TTAOptions]):
         if reason := source_gate(self.options, source, shift):
             return Outcome(Status.GATED, reason=reason)
         with episode(self.classifier.module):
-            first_logits = partial(self.first_view_logits, views)
-            if reason := first_views_gate(self.options, source, shift, first_logits):
+            if reason := first_views_gate(self.options, source, lambda n: self.view_logits(views.first(n))):
                 return Outcome(Status.GATED, reason=reason)
             drawn = views.draw()
             passes = [self._plain_logits(drawn, batch.x, source), *self._mixed_logits(drawn)]
-        average, combined = (
-            marginal_log_probabilities(torch.stack([combine(logits) for logits in passes]))
-            for combine in (self._average, self._combine)
-        )
+        average, combined = (_over_passes(combine, passes) for combine in (self._average, self._combine))
         seen = SeenViews(drawn, passes[0], passes[0]) if batch.explain else None
         reason = "averaged over the views, nothing adapted"
         return Outcome(Status.AVERAGED, combined, reason, float(entropy(average)), seen)
@@ -88,3 +83,9 @@ class TTA(ViewMethod[TTAOptions]):
             sizes = self._augmenter.groups(len(views)) or [len(views)]
             with mixed_statistics(module, prior_strength):
                 yield torch.cat([self.view_logits(group) for group in torch.split(views, list(sizes))])
+
+
+def _over_passes(combine: Average, passes: Sequence[Tensor]) -> Tensor:
+    """Combine the views of each pass, and average the passes."""
+    rows = [combine(logits) for logits in passes]
+    return rows[0] if len(rows) == 1 else marginal_log_probabilities(torch.stack(rows))

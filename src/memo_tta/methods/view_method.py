@@ -61,10 +61,6 @@ class ViewMethod(Method[AnyViewOptions]):
         source = self.source_pass(batch)
         return source.logits[0], None if source.shift is None else float(source.shift[0])
 
-    def first_view_logits(self, views: Views, n: int) -> Tensor:
-        """Return the logits of the first n views, for a gate."""
-        return self.view_logits(views.first(n))
-
     def forward(self, x: Tensor) -> Tensor:
         """Return the classifier's logits, computed in the precision of the options."""
         with in_precision(self.options.precision, self.classifier.device.type):
