@@ -181,6 +181,18 @@ def test_mixing_averages_views_as_they_are_with_mixed_ones_each_version_with_its
     torch.testing.assert_close(alone.probabilities.float(), running.mean(dim=0))
 
 
+def test_with_micro_batches_the_first_view_of_a_version_gives_the_statistics():
+    classifier, image = build_classifier("batch-norm"), pictures(1)[0]
+    options = {"n_views": 8, "prior_strength": 16, **NO_GATE}
+    one, three = (
+        mt.method("restore", classifier, micro_batch=size, **options).predict(image, sample_id=0)
+        for size in (1, 3)
+    )
+    torch.testing.assert_close(one.logits, three.logits)
+    whole = mt.method("restore", classifier, **options).predict(image, sample_id=0)
+    assert not torch.allclose(whole.logits, one.logits, atol=1e-6)
+
+
 def test_a_view_that_is_the_image_itself_is_not_classified_again():
     """Four passes of a large image: the source's, the mirrored restoration, both with mixed statistics."""
     layers = (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())

@@ -81,8 +81,12 @@ class TTA(ViewMethod[TTAOptions]):
         module, prior_strength = self.classifier.module, self.options.prior_strength
         if prior_strength is not None and statistics_layers(module):
             sizes = self._augmenter.groups(len(views)) or [len(views)]
-            with mixed_statistics(module, prior_strength):
-                yield torch.cat([self.view_logits(group) for group in torch.split(views, list(sizes))])
+            rows: list[Tensor] = []
+            with mixed_statistics(module, prior_strength) as statistics:
+                for group in torch.split(views, list(sizes)):
+                    self.fix_statistics(statistics, group[:1])
+                    rows.append(self.view_logits(group))
+            yield torch.cat(rows)
 
 
 def _over_passes(combine: Average, passes: Sequence[Tensor]) -> Tensor:
