@@ -62,6 +62,11 @@ def test_the_demo_takes_another_bundled_model(model, memo, tmp_path):
     assert ZOO[model].about in page and f"memo demo --model {model} --points 1" in page
 
 
+def test_the_demo_loads_the_model_it_is_asked_for(memo, weights):
+    code, _, error = memo("demo", "--model", "cct2", "--weights", weights)
+    assert code == 1 and "CCT2" in error
+
+
 def test_the_demo_names_the_models_it_has(memo):
     code, _, error = memo("demo", "--model", "resnet50")
     assert code == 2 and all(repr(name) in error for name in MODELS)
