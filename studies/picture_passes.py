@@ -4,7 +4,8 @@ python -m studies.picture_passes --help.
 OUT/MODEL/PART/VERSION-N.npy holds the logits of the version and of its mirror image, float16 (pictures, 2,
 classes), with batch-norm statistics mixed with prior strength N (off: not mixed); shift.npy the shift of each
 picture, and targets.npy its class. Parts are the clean pictures and the validation corruptions at levels 1, 3
-and 5. A file that is there is not computed again.
+and 5. With --side S, the network sees each version resized to S pixels, and files are VERSION-N-S.npy. A file
+that is there is not computed again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 import click
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from memo_tta.data.catalog import load_parts
 from memo_tta.data.corruptions.severity import VALIDATION
@@ -44,8 +46,8 @@ def parts(pictures: Path) -> Iterator[tuple[str, Dataset]]:
 class Passes:
     """Forward passes of one network over versions of a picture."""
 
-    def __init__(self, classifier: Classifier):
-        self._classifier = classifier
+    def __init__(self, classifier: Classifier, side: int | None = None):
+        self._classifier, self._side = classifier, side
         self._layers = statistics_layers(classifier.module)
 
     @torch.no_grad()
@@ -53,6 +55,8 @@ class Passes:
         """Return the logits (2, classes) of a version and its mirror image, and the shift of the version."""
         point = self._classifier.point(image)
         x = RESTORATIONS[version](to_float(point.fitted)).clamp(0, 1)
+        if self._side is not None:
+            x = F.interpolate(x[None], (self._side, self._side), mode="bilinear", antialias=True)[0]
         views = self._classifier.normalise(torch.stack([x, x.flip(2)]))
         prior_strength = None if prior == OFF else float(prior)
         with (
@@ -70,25 +74,32 @@ def save(path: Path, array: np.ndarray) -> None:
         np.save(file, array)
 
 
-def collect(model: str, pictures: Path, out: Path, versions: Sequence[str], priors: Sequence[str]) -> None:
+def collect(
+    model: str,
+    pictures: Path,
+    out: Path,
+    versions: Sequence[str],
+    priors: Sequence[str],
+    side: int | None = None,
+) -> None:
     """Compute the files that are missing, part by part."""
     whole = load(model)
     whole.module.eval()
     for name, data in parts(pictures):
         classifier, part = match_classes(whole, data)
-        passes, folder = Passes(classifier), out / model / name
+        passes, folder = Passes(classifier, side), out / model / name
         save(folder / "targets.npy", part.targets)
         for version in versions:
             for prior in priors:
-                path = folder / f"{version}-{prior}.npy"
+                path = folder / ("-".join([version, prior, *([] if side is None else [str(side)])]) + ".npy")
                 if path.exists():
                     continue
                 found = [passes.logits(sample.image, version, prior) for sample in part]
                 save(path, np.stack([logits for logits, _ in found]))
-                if (version, prior) == ("plain", OFF):
+                if (version, prior, side) == ("plain", OFF, None):
                     save(folder / "shift.npy", np.array([shift for _, shift in found]))
                 error = np.mean([logits[0].argmax() for logits, _ in found] != part.targets)
-                click.echo(f"{model} {name} {version} {prior}: {error:.1%} error")
+                click.echo(f"{model} {name} {path.stem}: {error:.1%} error")
 
 
 @click.command(help=__doc__)
@@ -97,10 +108,15 @@ def collect(model: str, pictures: Path, out: Path, versions: Sequence[str], prio
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--versions", default="plain,restored", show_default=True, help="Names of restorations.")
 @click.option("--priors", default="off,64,16", show_default=True, help="Prior strengths N, and off.")
+@click.option(
+    "--side", type=click.IntRange(min=32), help="Side in pixels of the input, by default as trained."
+)
 @click.option("--threads", default=1, show_default=True, help="Threads of torch.")
-def main(model: str, pictures: Path, out: Path, versions: str, priors: str, threads: int) -> None:
+def main(
+    model: str, pictures: Path, out: Path, versions: str, priors: str, side: int | None, threads: int
+) -> None:
     torch.set_num_threads(threads)
-    collect(model, pictures, out, versions.split(","), priors.split(","))
+    collect(model, pictures, out, versions.split(","), priors.split(","), side)
 
 
 if __name__ == "__main__":

@@ -55,3 +55,14 @@ def test_figures_average_the_parts_at_levels_three_and_five():
 
     parts = {"clean": part(9), "fog-1": part(0), "fog-3": part(5), "fog-5": part(1)}
     assert figures(parts, [], (0.0, 0.0)) == pytest.approx((0.1, 1, 0.7, 1))
+
+
+def test_a_smaller_side_is_what_the_network_sees():
+    model = classifier()
+    sizes: list[torch.Size] = []
+    model.module.register_forward_pre_hook(lambda _module, inputs: sizes.append(inputs[0].shape))
+    flat = np.full((SIZE, SIZE, 3), 90, np.uint8)
+    small, _ = Passes(model, side=64).logits(flat, "plain", "off")
+    whole, _ = Passes(model).logits(flat, "plain", "off")
+    assert [tuple(size) for size in sizes] == [(2, 3, 64, 64), (2, 3, SIZE, SIZE)]
+    np.testing.assert_allclose(small, whole, atol=1e-3)  # one colour is the same at any size
