@@ -1,20 +1,22 @@
 """Keep the logits of many forward passes, so that rules can be tried without the networks:
 python -m studies.picture_passes --help.
 
-OUT/MODEL/PART/VERSION-N.npy holds the logits of the version and of its mirror image, float16 (pictures, 2,
-classes), with batch-norm statistics mixed with prior strength N (off: not mixed); shift.npy the shift of each
-picture, and targets.npy its class. Parts are the clean pictures and the validation corruptions at levels 1, 3
-and 5. With --side S, the network sees each version resized to S pixels, and files are VERSION-N-S.npy. A file
-that is there is not computed again.
+OUT/MODEL/PART/VIEWS-N.npy holds the logits of some views of every picture, float16 (pictures, views,
+classes), with batch-norm statistics mixed with prior strength N (off: not mixed), shift-VIEWS-N.npy the shift
+of each view, and targets.npy the classes. Parts are the clean pictures and the validation corruptions at
+levels 1, 3 and 5. With --side S, the network sees each view resized to S pixels, and files are
+VIEWS-N-S.npy. A file that is there is not computed again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
 import click
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from memo_tta.data.catalog import load_parts
 from memo_tta.data.corruptions.severity import VALIDATION
@@ -22,15 +24,24 @@ from memo_tta.data.dataset import Dataset, balanced
 from memo_tta.evaluation.class_matching import match_classes
 from memo_tta.files import atomic_file
 from memo_tta.models.batch_norm import mixed_statistics, statistics_layers
-from memo_tta.models.classifier import Classifier
+from memo_tta.models.classifier import Classifier, Point
 from memo_tta.models.shift import measuring_shift
 from memo_tta.models.zoo import load
+from memo_tta.seeding import sample_rng
+from memo_tta.views.augmix import AugMix
+from memo_tta.views.augmix_plan import CropPlan, plan_augmix, plan_even_crops
+from memo_tta.views.crop_flip import CropFlip
+from memo_tta.views.execution import cpu_execution
 from memo_tta.views.restoration import RESTORATIONS
 from memo_tta.views.restored_views import to_float
+from memo_tta.workers.malloc import keep_freed_memory
 
 CLEAN, CORRUPTED = 500, 100  # pictures of a part
 LEVELS = (1, 3, 5)
 OFF = "off"
+RANDOM_VIEWS = 4
+
+Views = Callable[[Point, np.random.Generator], Tensor]
 
 
 def parts(pictures: Path) -> Iterator[tuple[str, Dataset]]:
@@ -43,29 +54,90 @@ def parts(pictures: Path) -> Iterator[tuple[str, Dataset]]:
             yield f"{corruption}-{level}", balanced(part, CORRUPTED)
 
 
+def version(restoration: str) -> Views:
+    """Return the views that are a version of the picture, and its mirror image."""
+
+    def both(point: Point, _rng: np.random.Generator) -> Tensor:
+        x = RESTORATIONS[restoration](to_float(point.fitted)).clamp(0, 1)
+        return torch.stack([x, x.flip(2)])
+
+    return both
+
+
+def half_restored(point: Point, rng: np.random.Generator) -> Tensor:
+    """Return the mean of the picture and its restoration, and its mirror image."""
+    return (version("plain")(point, rng) + version("restored")(point, rng)) / 2
+
+
+def shifted(point: Point, rng: np.random.Generator) -> Tensor:
+    """Return views shifted by at most a sixteenth of the side, with mirrored borders."""
+    size = point.fitted.shape[0]
+    margin = size // 16
+    padded = F.pad(to_float(point.fitted)[None], (margin,) * 4, mode="reflect")[0]
+    crops = plan_even_crops(size, margin, RANDOM_VIEWS, rng)
+    views = [padded[:, top : top + size, left : left + size] for top, left in crops.box[:, :2].tolist()]
+    return torch.stack([view.flip(2) if flip else view for view, flip in zip(views, crops.flip, strict=True)])
+
+
+def zoomed(point: Point, rng: np.random.Generator) -> Tensor:
+    """Return crops of 80 to 100 % of the picture, resized."""
+    return CropFlip(point.fitted.shape[0], "mild")(point.fitted, RANDOM_VIEWS, rng)
+
+
+def augmix_whole(point: Point, rng: np.random.Generator) -> Tensor:
+    """Return AugMix views of the whole picture, every other one mirrored."""
+    size = point.fitted.shape[0]
+    flip = np.arange(RANDOM_VIEWS) % 2 == 1
+    box = np.tile([0, 0, size, size], (RANDOM_VIEWS, 1))
+    plan = plan_augmix(CropPlan(box, flip), size, rng)
+    crops = cpu_execution().padded_crops(point.fitted, plan.crops, size, 0)
+    return cpu_execution().mix(plan, crops, (0.0,) * 3, (1.0,) * 3)
+
+
+def augmix_mild(point: Point, rng: np.random.Generator) -> Tensor:
+    """Return AugMix views of crops of 80 to 100 % of the picture."""
+    return AugMix(point.fitted.shape[0], "mild")(point.fitted, RANDOM_VIEWS, rng)
+
+
+def augmix_paper(point: Point, rng: np.random.Generator) -> Tensor:
+    """Return AugMix views of the paper's crops, of 8 to 100 % of the picture."""
+    return AugMix(point.fitted.shape[0])(point.whole, RANDOM_VIEWS, rng)
+
+
+VIEWS: Mapping[str, Views] = {
+    "plain": version("plain"),
+    "restored": version("restored"),
+    "half": half_restored,
+    "shifted": shifted,
+    "zoomed": zoomed,
+    "augmix_whole": augmix_whole,
+    "augmix_mild": augmix_mild,
+    "augmix_paper": augmix_paper,
+}
+
+
 class Passes:
-    """Forward passes of one network over versions of a picture."""
+    """Forward passes of one network over views of a picture, each with the statistics of its own."""
 
     def __init__(self, classifier: Classifier, side: int | None = None):
         self._classifier, self._side = classifier, side
         self._layers = statistics_layers(classifier.module)
 
     @torch.no_grad()
-    def logits(self, image: np.ndarray, version: str, prior: str) -> tuple[np.ndarray, float]:
-        """Return the logits (2, classes) of a version and its mirror image, and the shift of the version."""
-        point = self._classifier.point(image)
-        x = RESTORATIONS[version](to_float(point.fitted)).clamp(0, 1)
+    def __call__(self, point: Point, views: str, prior: str, seed: str = "") -> tuple[Tensor, Tensor]:
+        """Return the logits (views, classes) of the views and their shifts (views,)."""
+        x = VIEWS[views](point, sample_rng(0, f"{views} {seed}"))
         if self._side is not None:
-            x = F.interpolate(x[None], (self._side, self._side), mode="bilinear", antialias=True)[0]
-        views = self._classifier.normalise(torch.stack([x, x.flip(2)]))
-        prior_strength = None if prior == OFF else float(prior)
-        with (
-            mixed_statistics(self._classifier.module, prior_strength),
-            measuring_shift(self._layers) as meter,
-        ):
-            logits = self._classifier(views)
-            shift = meter.shift()
-        return logits.half().numpy(), float("nan") if shift is None else float(shift[0])
+            x = F.interpolate(x, (self._side, self._side), mode="bilinear", antialias=True)
+        module, prior_strength = self._classifier.module, None if prior == OFF else float(prior)
+        logits: list[Tensor] = []
+        shifts: list[Tensor] = []
+        with measuring_shift(self._layers) as meter, mixed_statistics(module, prior_strength):
+            for view in torch.split(self._classifier.normalise(x), 1):
+                logits.append(self._classifier(view))
+                shift = meter.shift()
+                shifts.append(torch.full((1,), torch.nan) if shift is None else shift)
+        return torch.cat(logits), torch.cat(shifts)
 
 
 def save(path: Path, array: np.ndarray) -> None:
@@ -78,45 +150,46 @@ def collect(
     model: str,
     pictures: Path,
     out: Path,
-    versions: Sequence[str],
+    views: Sequence[str],
     priors: Sequence[str],
     side: int | None = None,
 ) -> None:
     """Compute the files that are missing, part by part."""
     whole = load(model)
     whole.module.eval()
+    end = "" if side is None else f"-{side}"
     for name, data in parts(pictures):
         classifier, part = match_classes(whole, data)
         passes, folder = Passes(classifier, side), out / model / name
         save(folder / "targets.npy", part.targets)
-        for version in versions:
-            for prior in priors:
-                path = folder / ("-".join([version, prior, *([] if side is None else [str(side)])]) + ".npy")
-                if path.exists():
-                    continue
-                found = [passes.logits(sample.image, version, prior) for sample in part]
-                save(path, np.stack([logits for logits, _ in found]))
-                if (version, prior, side) == ("plain", OFF, None):
-                    save(folder / "shift.npy", np.array([shift for _, shift in found]))
-                error = np.mean([logits[0].argmax() for logits, _ in found] != part.targets)
-                click.echo(f"{model} {name} {path.stem}: {error:.1%} error")
+        for kind, prior in product(views, priors):
+            file = f"{kind}-{prior}{end}.npy"
+            if (folder / file).exists():
+                continue
+            rows = [passes(classifier.point(sample.image), kind, prior, str(sample.id)) for sample in part]
+            logits, shifts = (torch.stack(column) for column in zip(*rows, strict=True))
+            save(folder / f"shift-{file}", shifts.numpy())
+            save(folder / file, logits.half().numpy())
+            error = np.mean(logits[:, 0].argmax(dim=1).numpy() != part.targets)
+            click.echo(f"{model} {name} {kind}-{prior}{end}: {error:.1%} error of the first view")
 
 
 @click.command(help=__doc__)
 @click.argument("model")
 @click.argument("pictures", type=click.Path(exists=True, path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--versions", default="plain,restored", show_default=True, help="Names of restorations.")
+@click.option("--views", default="plain,restored", show_default=True, help=f"Some of {', '.join(VIEWS)}.")
 @click.option("--priors", default="off,64,16", show_default=True, help="Prior strengths N, and off.")
 @click.option(
     "--side", type=click.IntRange(min=32), help="Side in pixels of the input, by default as trained."
 )
 @click.option("--threads", default=1, show_default=True, help="Threads of torch.")
 def main(
-    model: str, pictures: Path, out: Path, versions: str, priors: str, side: int | None, threads: int
+    model: str, pictures: Path, out: Path, views: str, priors: str, side: int | None, threads: int
 ) -> None:
+    keep_freed_memory()
     torch.set_num_threads(threads)
-    collect(model, pictures, out, versions.split(","), priors.split(","), side)
+    collect(model, pictures, out, views.split(","), priors.split(","), side)
 
 
 if __name__ == "__main__":

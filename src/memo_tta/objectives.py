@@ -43,8 +43,12 @@ def weighted_log_probabilities(
     if temperature == 0:
         return marginal_log_probabilities(logits)
     averages, sizes = group_log_probabilities(logits, groups)
-    weights = (sizes.log() - temperature * entropy(averages)).log_softmax(dim=0)
-    return (averages + weights[:, None]).logsumexp(dim=0)
+    return weighted_average(averages, sizes.log() - temperature * entropy(averages))
+
+
+def weighted_average(log_p: Tensor, log_weights: Tensor) -> Tensor:
+    """Return the log of the average of probabilities (n, classes) by weights (n,), shape (classes,)."""
+    return (log_p + log_weights.log_softmax(dim=0)[:, None]).logsumexp(dim=0)
 
 
 def group_log_probabilities(logits: Tensor, groups: Sequence[int] | None) -> tuple[Tensor, Tensor]:

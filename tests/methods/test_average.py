@@ -13,16 +13,18 @@ from torch import nn
 import memo_tta as mt
 from memo_tta.errors import ConfigError, UnknownName
 from memo_tta.methods import METHODS
+from memo_tta.methods.average import by_shift
 from memo_tta.methods.tta import TTAOptions
 from memo_tta.methods.view_method import ViewMethod
 from memo_tta.methods.view_source import ViewOptions
 from memo_tta.models.batch_norm import mixed_statistics
 from memo_tta.objectives import entropy, marginal_log_probabilities, weighted_log_probabilities
+from memo_tta.views.restored_versions import RestoredVersions
 from memo_tta.views.restored_views import DEFAULT_SHARES, Restore
 from tests.nets import build_classifier, pictures, view_method
 
 LR = 0.05
-NO_GATE = dict.fromkeys(("skip_entropy", "skip_shift", "early_views"))
+NO_GATE = dict.fromkeys(("skip_margin", "skip_shift", "early_views"))
 
 
 @st.composite
@@ -165,7 +167,7 @@ def test_restore_is_test_time_augmentation_of_restored_views():
     assert torch.equal(restoring(n_views=14, early_views=None).predict(image).logits, theirs.logits)
 
 
-def test_mixing_averages_views_as_they_are_with_mixed_ones_each_version_with_its_own_statistics():
+def test_with_a_prior_strength_each_version_is_classified_with_its_own_mixed_statistics():
     classifier, image = build_classifier("batch-norm"), pictures(1)[0]
     robust = view_method("restore", classifier, n_views=8, prior_strength=16, **NO_GATE)
     views = robust.explain(image, sample_id=0).views
@@ -175,7 +177,7 @@ def test_mixing_averages_views_as_they_are_with_mixed_ones_each_version_with_its
         running = module(views).softmax(dim=1)
         with mixed_statistics(module, 16):
             plain, restored = (module(part).softmax(dim=1) for part in (views[:2], views[2:]))
-    wanted = torch.cat([running, plain, restored]).mean(dim=0)
+    wanted = torch.cat([plain, restored]).mean(dim=0)
     torch.testing.assert_close(robust.predict(image, sample_id=0).probabilities.float(), wanted)
     alone = view_method("tta", classifier, n_views=8, augment="restore").predict(image, sample_id=0)
     torch.testing.assert_close(alone.probabilities.float(), running.mean(dim=0))
@@ -193,19 +195,97 @@ def test_with_micro_batches_the_first_view_of_a_version_gives_the_statistics():
     assert not torch.allclose(whole.logits, one.logits, atol=1e-6)
 
 
-def test_a_view_that_is_the_image_itself_is_not_classified_again():
-    """Four passes of a large image: the source's, the mirrored restoration, both with mixed statistics."""
-    layers = (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    module = nn.Sequential(*layers, nn.Linear(4, 5)).eval()
-    classifier = mt.Classifier(module, size=96, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
-    image = np.random.default_rng(0).integers(0, 256, (96, 96, 3), dtype=np.uint8)
-    seen = []
-    module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].clone()))
-    prediction = mt.method("restore", classifier, **{**NO_GATE, "skip_confidence": 1.0}).predict(image)
-    source, mirrored, mixed_plain, mixed_mirrored = torch.cat(seen)
+SIZE = 96
+
+
+def large_classifier() -> mt.Classifier:
+    """Return a random network for large images, with two batch-norm layers of which the first counts."""
+    torch.manual_seed(0)
+    norms = [nn.BatchNorm2d(channels) for channels in (4, 6)]
+    layers = (nn.Conv2d(3, 4, 3, stride=4), norms[0], nn.ReLU(), nn.Conv2d(4, 6, 3, stride=2), norms[1])
+    module = nn.Sequential(*layers, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 5)).eval()
+    for norm in norms:
+        assert norm.running_mean is not None and norm.running_var is not None
+        norm.running_mean.uniform_(-0.5, 0.5)
+        norm.running_var.uniform_(0.5, 2)
+    return mt.Classifier(module, size=SIZE, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
+
+
+def large_image() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("distance", [0.2, 0.6])
+def test_by_shift_a_pass_counts_in_inverse_proportion_to_its_own(distance):
+    """Weights are computed in numpy from the first layer's input, and from the statistics of training."""
+    classifier, image = large_classifier(), large_image()
+    module = classifier.module
+    conv, norm = module.get_submodule("0"), module.get_submodule("1")
+    assert isinstance(norm, nn.BatchNorm2d) and norm.running_mean is not None and norm.running_var is not None
+    views = classifier.normalise(RestoredVersions(SIZE)(image, 4, np.random.default_rng(0)))
+    with torch.no_grad():
+        means = conv(views).mean(dim=(2, 3)).numpy()
+        variance = norm.running_var.numpy()
+        trained = means[0] + distance * np.sqrt(variance)
+        norm.running_mean.copy_(torch.from_numpy(trained))
+        rows = [module(view) for view in views[:2].split(1)]
+        with mixed_statistics(module, 16):
+            rows += [module(view) for view in views[2:].split(1)]
+    shift = ((means - trained) ** 2 / (variance + 1e-5)).mean(axis=1)
+    assert shift[0] == pytest.approx(distance**2, rel=1e-3)
+    weights = 1 / shift  # the first layer's input is the same with mixed statistics
+    weights[0] *= 1 + 3 * max(0.0, 1 - shift[0] / 0.2)
+    used = 4 if shift[0] >= 0.2 else 3
+    probabilities = torch.cat(rows).softmax(dim=1).numpy()
+    wanted = np.average(probabilities[:used], axis=0, weights=weights[:used])
+    robust = mt.method("restore", classifier, **NO_GATE)
+    found = robust.predict(image)
+    assert found.status == "averaged"
+    np.testing.assert_allclose(found.probabilities.numpy(), wanted, atol=1e-5)
+    in_parts = mt.method("restore", classifier, **NO_GATE, micro_batch=1).predict(image)
+    torch.testing.assert_close(in_parts.logits, found.logits, rtol=1e-5, atol=1e-5)
+    (row,) = mt.method("restore", classifier, **NO_GATE)(classifier.point(image).x[None])
+    torch.testing.assert_close(row, found.logits, rtol=1e-4, atol=1e-4)
+
+
+def test_without_batch_norm_views_count_alike():
+    classifier, image = build_classifier("group-norm"), pictures(1)[0]
+    alike, by_shift = (
+        mt.method("tta", classifier, n_views=3, weighting=weighting).predict(image)
+        for weighting in ("uniform", "shift")
+    )
+    assert torch.equal(alike.logits, by_shift.logits)
+
+
+def test_a_view_without_any_shift_gets_a_finite_weight():
+    logits = torch.tensor([[2.0, 0.0], [0.0, 3.0]])
+    torch.testing.assert_close(
+        by_shift(logits, torch.tensor([0.0, 1.0]), None), logits[0].log_softmax(0), atol=1e-5, rtol=0
+    )
+
+
+def test_the_image_itself_is_classified_once():
+    """Passes of a large image: the source's, the mirrored restoration, and the half-restored versions."""
+    classifier, image, seen = large_classifier(), large_image(), []
+    classifier.module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].clone()))
+    prediction = mt.method("restore", classifier, **NO_GATE, clean_views=4).predict(image)
+    plain, restored, half, mirrored = torch.cat(seen)
     assert prediction.status == "averaged"
-    assert torch.equal(source, mixed_plain) and torch.equal(mirrored, mixed_mirrored)
-    assert not torch.equal(source, mirrored.flip(2))  # restored
+    torch.testing.assert_close(half, (plain + restored.flip(2)) / 2, atol=1e-5, rtol=0)
+    assert torch.equal(mirrored, half.flip(2)) and not torch.equal(half, plain)
+
+
+def test_given_views_are_classified_once_each():
+    classifier = large_classifier()
+    x, views = torch.randn(7, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0)).split([1, 6])
+    module = classifier.module
+    with torch.no_grad():
+        running = module(views[:2])
+        with mixed_statistics(module, 16):
+            mixed = module(views[2:])
+    robust = view_method("restore", classifier, **NO_GATE, weighting="uniform", clean_views=None)
+    wanted = torch.cat([running, mixed]).softmax(dim=1).mean(dim=0)
+    torch.testing.assert_close(robust.predict_views(x, views).probabilities.float(), wanted)
 
 
 @pytest.mark.parametrize("setting", [{"threshold": 0.5}, {"select": 0.5}, {"n_views": 3, "lr": 1.0}])
@@ -219,8 +299,9 @@ def test_restore_takes_nothing_from_settings_that_were_tuned_for_memo(setting):
 def test_restore_has_defaults_for_large_images():
     small, large = (METHODS["restore"].resolve({}, {}, size) for size in (64, 65))
     assert isinstance(small, TTAOptions) and isinstance(large, TTAOptions)
-    assert (small.n_views, small.early_views, small.prior_strength, small.skip_shift) == (16, 2, None, None)
-    assert (large.n_views, large.early_views, large.prior_strength, large.skip_shift) == (2, None, 16, 0.2)
+    assert (small.n_views, small.early_views, small.prior_strength, small.skip_margin) == (16, 2, None, None)
+    assert (large.n_views, large.clean_views, large.prior_strength, large.skip_margin) == (4, 3, 16, 0.8)
+    assert (small.weighting, large.weighting) == ("uniform", "shift")
     module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 65 * 65, 2))
     classifier = mt.Classifier(module, size=65, mean=(0.5,) * 3, std=(0.5,) * 3)
     assert mt.method("restore", classifier).options == large

@@ -25,7 +25,7 @@ PAIRS = [(method, model) for model in MODELS for method in METHODS if method != 
 def build(method: str, model: str) -> Method[Any]:
     """Build a method with strong steps on few views, and no gate."""
     declared = METHODS[method].declarations
-    gates = dict.fromkeys(("early_views", "skip_confidence", "skip_entropy", "skip_shift"))
+    gates = dict.fromkeys(("early_views", "skip_confidence", "skip_margin", "skip_shift"))
     options = {"n_views": 4, "lr": 0.05, **gates}
     return mt.method(method, mt.load(model), **{k: v for k, v in options.items() if k in declared})
 

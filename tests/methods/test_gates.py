@@ -14,7 +14,7 @@ from memo_tta.methods.gates import (
     source_is_confident,
     views_agree,
 )
-from memo_tta.methods.method import SourcePass
+from memo_tta.methods.method import MeasuredPass
 from memo_tta.views.restored_views import Restore
 from tests.nets import build_classifier, last_linear, pictures, view_method
 
@@ -207,7 +207,7 @@ def test_nothing_is_restored_where_the_first_views_are_sure(classifier, image, m
     monkeypatch.setattr(Restore, "__call__", lambda *_: pytest.fail("restored"))
     with torch.no_grad():
         bias = classifier.module.eval()(classifier.normalise(torch.zeros(1, 3, 8, 8)))
-    monkeypatch.setattr(robust, "source_pass", lambda _batch: SourcePass(bias, None))
+    monkeypatch.setattr(robust, "source_pass", lambda _batch: MeasuredPass(bias, None))
     assert robust.predict(image).reason.startswith("the first 2 views agree")
 
 
@@ -226,24 +226,25 @@ def test_memo_fast_is_a_row_whose_options_can_be_overruled(classifier):
     assert METHODS["memo-fast"].method is mt.Memo
 
 
-LOGITS = torch.tensor([4.0, 0.0, 0.0, 0.0])  # confidence 0.948, entropy 0.262 = 0.189 log 4
-SHARE = 0.18919
+LOGITS = torch.tensor([4.0, 1.0, 0.0, 0.0])  # probabilities 0.920, 0.046, 0.017, 0.017
 
 
 @pytest.mark.parametrize(
     ("options", "shift", "expected"),
     [
         ({}, 0.0, None),
-        ({"skip_confidence": 0.9}, None, "source confidence 0.948 >= 0.9"),
-        ({"skip_confidence": 0.96}, 0.0, None),
-        ({"skip_entropy": 0.19}, None, "source entropy 0.189 of log K (limit 0.19)"),
-        ({"skip_entropy": 0.18}, 0.0, None),
-        ({"skip_shift": 0.1}, 0.1, "shift 0.100 (limit 0.1)"),
+        ({"skip_confidence": 0.9}, None, "source confidence 0.920 >= 0.9"),
+        ({"skip_confidence": 0.93}, 0.0, None),
+        ({"skip_shift": 0.1}, 0.1, "shift 0.100 <= 0.1"),
         ({"skip_shift": 0.1}, 0.11, None),
         ({"skip_shift": 0.1}, None, None),  # not known to be small
-        ({"skip_entropy": 1.0, "skip_shift": 0.2}, 0.2 * (0.999 - SHARE), "source entropy 0.189 of log K"),
-        ({"skip_entropy": 1.0, "skip_shift": 0.2}, 0.2 * (1.001 - SHARE), None),
-        ({"skip_entropy": 1.0, "skip_shift": 0.2}, None, None),
+        ({"skip_margin": 0.87}, None, "source margin 0.875 >= 0.870"),
+        ({"skip_margin": 0.88}, None, None),  # not known to be clean
+        ({"skip_margin": 0.88}, 0.21, None),
+        ({"skip_margin": 1.0}, 0.2 * 0.87, "source margin 0.875 >= 0.870 at shift 0.174"),
+        ({"skip_margin": 1.0}, 0.2 * 0.88, None),
+        ({"skip_margin": 1.0}, float("nan"), None),
+        ({"skip_margin": 1.0, "skip_shift": 0.5}, 0.4, "shift 0.400 <= 0.5"),
     ],
 )
 def test_the_source_gate_keeps_to_its_limits(options, shift, expected):

@@ -1,5 +1,7 @@
 """The rules that the study tries are those of the method."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,8 +10,9 @@ from torch import nn
 
 import memo_tta as mt
 from memo_tta.data.dataset import Dataset
-from studies.picture_passes import Passes
-from studies.picture_rules import SOURCE, Part, figures
+from memo_tta.methods import METHODS
+from studies.picture_passes import RANDOM_VIEWS, VIEWS, Passes
+from studies.picture_rules import CHOSEN, SOURCE, Part, Rule, figures
 
 SIZE = 96
 rng = np.random.default_rng(0)
@@ -25,44 +28,68 @@ def classifier() -> mt.Classifier:
     return mt.Classifier(module, size=SIZE, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25), labels="abcde")
 
 
-def collected() -> Part:
-    passes, found = Passes(classifier()), {}
-    shift = np.zeros(len(IMAGES))
-    for version in ("plain", "restored"):
+def collected(model: mt.Classifier) -> Part:
+    passes = Passes(model)
+    logits, shifts = dict[str, np.ndarray](), dict[str, np.ndarray]()
+    for version in ("plain", "restored", "half"):
         for prior in ("off", "16"):
-            rows = [passes.logits(image, version, prior) for image in IMAGES]
-            found[f"{version}-{prior}"] = softmax(np.stack([r for r, _ in rows]).astype(np.float32), axis=-1)
-            shift = np.array([value for _, value in rows]) if (version, prior) == ("plain", "off") else shift
-    return Part(found, shift, DATA.targets)
+            rows = [passes(model.point(image), version, prior) for image in IMAGES]
+            logits[f"{version}-{prior}"] = torch.stack([row for row, _ in rows]).numpy()
+            shifts[f"{version}-{prior}"] = torch.stack([shift for _, shift in rows]).double().numpy()
+    return Part({name: softmax(rows, axis=-1) for name, rows in logits.items()}, shifts, DATA.targets)
 
 
-def test_a_rule_answers_as_the_method_does():
-    part = collected()
-    passes = [("restored-off", 1), ("plain-16", 0), ("restored-16", 1)]
-    limits = (2.0, 2 * float(np.median(part.shift)))  # the entropy of random weights is nearly log K
-    robust = mt.method("restore", classifier(), skip_entropy=limits[0], skip_shift=limits[1])
-    predictions = [robust.predict(image) for image in IMAGES]
-    gated = np.mean([p.status == "gated" for p in predictions])
-    assert 0 < gated < 1
-    wrong = np.mean([p.index for p in predictions] != DATA.targets)
-    assert part.error(passes, limits) == pytest.approx((wrong, 1 + 3 * (1 - gated)))
+def test_the_chosen_rule_is_the_method():
+    model = classifier()
+    part = collected(model)
+    large = METHODS["restore"].large
+    assert large is not None and large["skip_margin"] == CHOSEN.margin
+    source = part.probabilities[SOURCE[0]][:, 0]
+    margins = np.diff(np.sort(source, axis=1)[:, -2:])[:, 0]
+    margin = float(np.median(margins))  # the margins of random weights are small
+    rule = replace(CHOSEN, margin=margin)
+    predictions = [mt.method("restore", model, skip_margin=margin).predict(image) for image in IMAGES]
+    gated = np.array([p.status == "gated" for p in predictions])
+    assert 0 < gated.mean() < 1
+    wanted, passes = part.answers(rule)
+    np.testing.assert_allclose(np.stack([p.probabilities for p in predictions]), wanted, atol=1e-5)
+    shifts = part.shifts[SOURCE[0]][:, 0]
+    assert 0 < (shifts[~gated] < 0.2).mean() < 1
+    np.testing.assert_array_equal(passes, np.where(gated, 1, np.where(shifts < 0.2, 3, 4)))
 
 
-def test_figures_average_the_parts_at_levels_three_and_five():
-    def part(right: int) -> Part:
-        probabilities = np.tile([0.9, 0.1], (10, 2, 1))
-        return Part({SOURCE[0]: probabilities}, np.zeros(10), (np.arange(10) >= right).astype(int))
+def test_figures_are_changes_to_the_source_at_the_levels():
+    def part(right: int, with_pass: int) -> Part:
+        """Return ten pictures, of which the source classifies `right`, and a far surer pass `with_pass`."""
+        targets = (np.arange(10) >= right).astype(int)
+        sure = np.where(np.arange(10)[:, None] < with_pass, np.eye(2)[targets], np.eye(2)[1 - targets])
+        probabilities = {SOURCE[0]: np.tile([0.6, 0.4], (10, 2, 1)), "other": sure[:, None]}
+        return Part(probabilities, {SOURCE[0]: np.ones((10, 2)), "other": np.ones((10, 1))}, targets)
 
-    parts = {"clean": part(9), "fog-1": part(0), "fog-3": part(5), "fog-5": part(1)}
-    assert figures(parts, [], (0.0, 0.0)) == pytest.approx((0.1, 1, 0.7, 1))
+    parts = {"clean": part(9, 8), "fog-1": part(0, 0), "fog-3": part(5, 9), "fog-5": part(1, 3)}
+    assert figures(parts, Rule([("other", 0)]), "35") == pytest.approx((0.1, 2, (-0.4 - 0.2) / 2, 2))
 
 
 def test_a_smaller_side_is_what_the_network_sees():
     model = classifier()
     sizes: list[torch.Size] = []
     model.module.register_forward_pre_hook(lambda _module, inputs: sizes.append(inputs[0].shape))
-    flat = np.full((SIZE, SIZE, 3), 90, np.uint8)
-    small, _ = Passes(model, side=64).logits(flat, "plain", "off")
-    whole, _ = Passes(model).logits(flat, "plain", "off")
-    assert [tuple(size) for size in sizes] == [(2, 3, 64, 64), (2, 3, SIZE, SIZE)]
-    np.testing.assert_allclose(small, whole, atol=1e-3)  # one colour is the same at any size
+    point = model.point(np.full((SIZE, SIZE, 3), 90, np.uint8))
+    small, _ = Passes(model, side=64)(point, "plain", "off")
+    whole, _ = Passes(model)(point, "plain", "off")
+    assert [tuple(size) for size in sizes] == [(1, 3, 64, 64)] * 2 + [(1, 3, SIZE, SIZE)] * 2
+    torch.testing.assert_close(small, whole, atol=1e-3, rtol=0)  # one colour is the same at any size
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_show_the_picture(name):
+    """Views of one colour are that colour, and those of a picture differ from each other."""
+    model = classifier()
+    flat, picture = (model.point(image) for image in (np.full((SIZE, SIZE, 3), 90, np.uint8), IMAGES[0]))
+    views = VIEWS[name](picture, np.random.default_rng(0))
+    assert views.shape[1:] == (3, SIZE, SIZE) and len(views) in (2, RANDOM_VIEWS)
+    assert len({view.numpy().tobytes() for view in views}) == len(views)
+    if not name.startswith("augmix"):
+        torch.testing.assert_close(
+            VIEWS[name](flat, np.random.default_rng(0)), torch.full_like(views, 90 / 255)
+        )

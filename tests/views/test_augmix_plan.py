@@ -87,6 +87,16 @@ def test_padded_crops_begin_anywhere_in_the_padding():
     assert (box[:, 2:] == 32).all()
 
 
+def test_mild_crops_keep_most_of_the_image_that_the_classifier_sees():
+    augmix = AugMix(224, "mild")
+    top, left, h, w = augmix.plan(np.zeros((224, 224, 3), np.uint8), 4000, sample_rng(0, "plans")).crops.box.T
+    assert not augmix.whole_image
+    share = h * w / 224**2
+    assert (
+        0.79 < share.min() < 0.81 and share.max() == 1 and (top + h <= 224).all() and (left + w <= 224).all()
+    )
+
+
 def test_resized_crops_are_drawn_as_the_published_ones():
     height, width = 400, 341
     top, left, h, w = draw_plan(224, image_size=(height, width)).crops.box.T

@@ -8,6 +8,7 @@ from memo_tta.data.sample_images import load_sample
 from memo_tta.errors import ConfigError, InputError, UnknownName
 from memo_tta.views.augmix_plan import plan_even_crops, plan_padded_crops
 from memo_tta.views.restoration import RESTORATIONS
+from memo_tta.views.restored_versions import RestoredVersions
 from memo_tta.views.restored_views import Restore, to_float
 
 IMAGE = load_sample()[3].image
@@ -22,7 +23,7 @@ def test_views_of_small_images_are_crops_of_the_versions():
     image = IMAGE // 4 + 90
     restore = Restore(32, SHARES)
     views, draw = list(restore(image, 8, rng())), rng()
-    assert restore.groups(8) == {"plain": 2, "stretched": 4, "deblurred": 2} and restore.max_views is None
+    assert restore.groups(8) == {"plain": 2, "stretched": 4, "deblurred": 2}
     assert (views[0] - views[2]).abs().max() > 0.1
     for name, count in restore.groups(8).items():
         version = RESTORATIONS[name](to_float(image)).clamp(0, 1).permute(1, 2, 0).numpy()
@@ -35,15 +36,19 @@ def test_views_of_small_images_are_crops_of_the_versions():
     assert not views
 
 
-def test_views_of_large_images_are_the_versions_every_other_one_mirrored():
+def test_views_of_large_images_are_its_versions():
     image = np.resize(IMAGE // 4 + 90, (96, 96, 3))
-    restore = Restore(96, SHARES)
-    assert restore.max_views == 3 and restore.groups(2) == {"plain": 1, "stretched": 1}
-    plain, mirrored, sharp = restore(image, 3, rng())
+    versions = RestoredVersions(96)
+    assert list(versions.groups(3)) == ["plain", "restored, mirrored", "half-restored"]
+    plain, restored, half, mirrored = versions(image, 4, rng())
     assert torch.equal(plain, to_float(image))
-    assert torch.equal(mirrored.flip(2), RESTORATIONS["stretched"](to_float(image)).clamp(0, 1))
-    assert torch.equal(sharp, RESTORATIONS["deblurred"](to_float(image)).clamp(0, 1))
-    assert torch.equal(restore.preview(image, 2, rng()), plain.flip(2)[None])
+    assert torch.equal(restored.flip(2), RESTORATIONS["restored"](to_float(image)))
+    torch.testing.assert_close(2 * half - plain, restored.flip(2))
+    assert torch.equal(mirrored.flip(2), half) and not torch.equal(half, plain)
+    assert torch.equal(versions.preview(image, 2, rng()), plain.flip(2)[None])
+    assert torch.equal(versions(image, 1, rng()), plain[None])
+    with pytest.raises(InputError, match="need an image of 96 x 96 pixels, got 32 x 32"):
+        versions(IMAGE, 4, rng())
 
 
 def test_the_first_views_of_the_image_are_those_that_come_first():

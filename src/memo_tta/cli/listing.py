@@ -6,6 +6,7 @@ from rich.markup import escape
 from rich.table import Table
 
 PIPE_WIDTH = 160  # columns when the output is not a terminal
+SHOWN = ("optimizer", "lr", "n_views", "augment", "prior_strength", "skip_margin")  # MEMO's, of a model
 
 
 @click.command(epilog="Example: memo methods memo")
@@ -39,10 +40,11 @@ def methods(name: str | None) -> None:
 @click.command(epilog="Example: memo models resnet50")
 @click.argument("name", required=False)
 def models(name: str | None) -> None:
-    """List the named models, or the input size, weights and paper settings of the model NAME."""
+    """List the named models, or the input size, weights and MEMO's settings of the model NAME."""
     import torch
 
     from memo_tta.class_lists import class_list
+    from memo_tta.methods import METHODS
     from memo_tta.models.zoo import ZOO, bundled_error, how_to_get
 
     console = Console()
@@ -53,7 +55,8 @@ def models(name: str | None) -> None:
         table.add_column(overflow="fold")
         error = bundled_error(name)
         table.add_row("classes", f"{len(class_list(entry.classes)):,}, {entry.classes}")
-        for key, value in [*entry.preprocessing.items(), *entry.settings.items()]:
+        memo = METHODS["memo"].resolve(entry.settings, {}, entry.preprocessing["size"])
+        for key, value in [*entry.preprocessing.items(), *((f"memo.{k}", vars(memo)[k]) for k in SHOWN)]:
             table.add_row(key, str(value))
         table.add_row("weights", how_to_get(name) if error is None else _bundled(error))
         click.echo(f"{name}: {entry.about}")

@@ -1,17 +1,24 @@
 """How views are combined into a prediction: from logits (views, classes) to log-probabilities (classes,)."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from memo_tta.methods.options import Number, OneOf, Options, option, when
+from memo_tta.models.shift import cleanness
 from memo_tta.objectives import (
     entropy,
     group_log_probabilities,
+    log_probabilities,
     marginal_log_probabilities,
+    weighted_average,
     weighted_log_probabilities,
 )
+
+CLEAN_SOURCE = 3  # how many more views the image itself counts for if it is not shifted at all
+MIN_SHIFT = 1e-6  # so that weights are finite
 
 Average = Callable[[Tensor], Tensor]
 Groups = Callable[[int], Sequence[int] | None]  # from the number of views to group sizes; None: groups of one
@@ -46,6 +53,17 @@ class ByConfidence:
         return weighted_log_probabilities(logits, self._temperature, self._groups(len(logits)))
 
 
+def by_shift(logits: Tensor, shift: Tensor, source: int | None) -> Tensor:
+    """Average views in inverse proportion to their shift, (views,), which tells how well they can be trusted.
+
+    The view `source` is the image as it came: the cleaner it is, the more it counts.
+    """
+    log_weights = -shift.clamp(min=MIN_SHIFT).log()
+    if source is not None:
+        log_weights[source] += math.log1p(CLEAN_SOURCE * cleanness(float(shift[source])))
+    return weighted_average(log_probabilities(logits), log_weights)
+
+
 class SurestGroup:
     """Take the average of the group with the lowest entropy alone."""
 
@@ -59,6 +77,6 @@ class SurestGroup:
 
 def build_average(options: AverageOptions, groups: Groups) -> Average:
     """Return the mean of probabilities (eq. 1), or the confidence-weighted one if the options ask for it."""
-    if options.weighting == "uniform":
-        return marginal_log_probabilities
-    return ByConfidence(options.temperature, groups)
+    if options.weighting == "confidence":
+        return ByConfidence(options.temperature, groups)
+    return marginal_log_probabilities

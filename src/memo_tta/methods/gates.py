@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from memo_tta.methods.options import Number, Options, option, when_given
-from memo_tta.objectives import at_least_float32, entropy, log_probabilities
+from memo_tta.models.shift import cleanness
+from memo_tta.objectives import at_least_float32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,11 +22,11 @@ class GateOptions(Options):
     skip_confidence: float | None = option(
         None, Number("(0, 1]"), "keep the source prediction if its confidence is at least this"
     )
-    skip_entropy: float | None = option(
+    skip_margin: float | None = option(
         None,
-        Number("(0, inf)"),
-        "keep the source prediction if its entropy is at most this share of log K; with skip_shift, if the "
-        "sum of entropy and shift, each divided by its limit, is at most 1",
+        Number("(0, 1]"),
+        "keep the source prediction if the probabilities of its two likeliest classes differ by at least "
+        "this, or by less if the image is hardly shifted, in proportion to its shift below 0.2",
     )
     skip_shift: float | None = option(
         None,
@@ -48,7 +49,7 @@ class GateOptions(Options):
     @property
     def needs_source(self) -> bool:
         """Whether a gate compares with the source prediction."""
-        limits = (self.skip_confidence, self.skip_entropy, self.skip_shift, self.early_views)
+        limits = (self.skip_confidence, self.skip_margin, self.skip_shift, self.early_views)
         return any(limit is not None for limit in limits)
 
 
@@ -59,11 +60,14 @@ def source_gate(options: GateOptions, source: Tensor | None, shift: float | None
     """
     if source is None:
         return None
+    reason = None
     if options.skip_confidence is not None:
         reason = source_is_confident(source, options.skip_confidence)
-        if reason is not None:
-            return reason
-    return entropy_and_shift_are_low(source, shift, options.skip_entropy, options.skip_shift)
+    if reason is None and options.skip_margin is not None:
+        reason = margin_is_large(source, options.skip_margin, shift)
+    if reason is None and options.skip_shift is not None:
+        reason = shift_is_small(shift, options.skip_shift)
+    return reason
 
 
 def first_views_gate(
@@ -88,25 +92,19 @@ def source_is_confident(logits: Tensor, minimum: float) -> str | None:
     return f"source confidence {confidence:.3f} >= {minimum}" if confidence >= minimum else None
 
 
-def entropy_and_shift_are_low(
-    logits: Tensor, shift: float | None, max_entropy: float | None, max_shift: float | None
-) -> str | None:
-    """Return a reason if entropy, as a share of log K, and shift use up at most all of their limits together.
+def margin_is_large(logits: Tensor, minimum: float, shift: float | None) -> str | None:
+    """Return a reason if the two largest probabilities differ enough; less is enough for a clean image."""
+    largest = at_least_float32(logits).softmax(dim=0).topk(2).values
+    margin, needed = float(largest[0] - largest[1]), minimum * (1 - cleanness(shift))
+    if not margin >= needed:
+        return None
+    measured = "" if shift is None else f" at shift {shift:.3f}"
+    return f"source margin {margin:.3f} >= {needed:.3f}{measured}"
 
-    A limit of None leaves its quantity out.
-    """
-    used: list[float] = []
-    reasons: list[str] = []
-    if max_entropy is not None:
-        share = float(entropy(log_probabilities(logits))) / math.log(len(logits))
-        used.append(share / max_entropy)
-        reasons.append(f"source entropy {share:.3f} of log K (limit {max_entropy})")
-    if max_shift is not None:
-        if shift is None:
-            return None
-        used.append(shift / max_shift)
-        reasons.append(f"shift {shift:.3f} (limit {max_shift})")
-    return " and ".join(reasons) if used and sum(used) <= 1 else None
+
+def shift_is_small(shift: float | None, maximum: float) -> str | None:
+    """Return a reason if the shift was measured and is at most this."""
+    return None if shift is None or not shift <= maximum else f"shift {shift:.3f} <= {maximum}"
 
 
 def views_agree(logits: Tensor, index: int, minimum: float) -> str | None:

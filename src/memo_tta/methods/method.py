@@ -60,11 +60,18 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class SourcePass:
-    """What the forward pass of the source model tells: logits (points, classes) and shift (points,)."""
+class MeasuredPass:
+    """What a forward pass tells: logits (inputs, classes) and the shift (inputs,)."""
 
     logits: Tensor
-    shift: Tensor | None  # None if the model keeps no batch-norm statistics
+    shift: Tensor | None  # None if it was not measured, or if the model keeps no batch-norm statistics
+
+    @staticmethod
+    def joined(passes: "Sequence[MeasuredPass]") -> "MeasuredPass":
+        """Return the inputs of all passes as one."""
+        shifts = [each.shift for each in passes if each.shift is not None]
+        logits = torch.cat([each.logits for each in passes])
+        return MeasuredPass(logits, torch.cat(shifts) if len(shifts) == len(passes) else None)
 
 
 class Method(ABC, Generic[AnyOptions]):
@@ -172,16 +179,16 @@ class Method(ABC, Generic[AnyOptions]):
             rows += run_exclusively(self.classifier.module, partial(self._logits, batch))
         return torch.stack(rows).to(x.device)
 
-    def source_pass(self, batch: Batch) -> SourcePass:
+    def source_pass(self, batch: Batch) -> MeasuredPass:
         """Run the source model, once per batch, and measure the shift; call it before weights change."""
 
-        def compute() -> SourcePass:
+        def compute() -> MeasuredPass:
             with (
                 episode(self.classifier.module),
                 torch.no_grad(),
                 measuring_shift(self._statistics_layers) as meter,
             ):
-                return SourcePass(self.classifier(batch.x), meter.shift())
+                return MeasuredPass(self.classifier(batch.x), meter.shift())
 
         return batch.work.once("source", compute, "source")
 

@@ -1,27 +1,24 @@
-"""Test-time augmentation: average the predictions over views, without adaptation.
+"""Test-time augmentation: average the predictions over views, without adaptation."""
 
-With a prior strength, the views are classified twice, with the running batch-norm statistics and with mixed
-ones, and the average is over both: the two err on different images.
-"""
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from memo_tta.methods.average import Average, AverageOptions, SurestGroup, build_average
+from memo_tta.methods.average import AverageOptions, SurestGroup, build_average, by_shift
 from memo_tta.methods.episode import episode
 from memo_tta.methods.gates import GateOptions, first_views_gate, source_gate
-from memo_tta.methods.method import Batch, Outcome, SeenViews
+from memo_tta.methods.method import Batch, MeasuredPass, Outcome, SeenViews
 from memo_tta.methods.options import Number, OneOf, option, when, with_default
 from memo_tta.methods.prediction import Status
 from memo_tta.methods.view_method import NOT_NEEDED, ViewMethod
 from memo_tta.methods.view_source import ViewOptions, Views
-from memo_tta.models.batch_norm import mixed_statistics, statistics_layers
+from memo_tta.models.batch_norm import mixed_statistics
 from memo_tta.models.classifier import Classifier
-from memo_tta.objectives import entropy, marginal_log_probabilities
+from memo_tta.models.shift import ShiftMeter, cleanness, measuring_shift
+from memo_tta.objectives import entropy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +30,26 @@ class TTAOptions(AverageOptions, GateOptions, ViewOptions):
         OneOf("predict", ("marginal", "group")),
         "what the prediction is made from: the average of all views, or their most confident group",
     )
-    weighting: str = with_default(AverageOptions, "weighting", "uniform", needs=[when("predict", "marginal")])
+    weighting: str = with_default(
+        AverageOptions,
+        "weighting",
+        "uniform",
+        values=OneOf("weighting", ("uniform", "confidence", "shift")),
+        meaning="weights of the views in their average; with confidence, a group of n views whose average "
+        "has entropy H gets the weight n exp(-temperature H); with shift, a view's weight is the inverse of "
+        "its shift, if the model has batch norm",
+        needs=[when("predict", "marginal")],
+    )
     prior_strength: float | None = option(
         None,
         Number("[0, inf)"),
-        "N of batch-norm mixing: average the views as they are and with mixed statistics; no effect on "
+        "N of batch-norm mixing, for views or, with augment=restore, for half-restored ones; no effect on "
         "models without running statistics",
+    )
+    clean_views: int | None = option(
+        None,
+        Number("[1, inf)", whole=True),
+        "use the first views only, this many, if the shift of the image is below 0.2",
     )
 
 
@@ -53,43 +64,60 @@ class TTA(ViewMethod[TTAOptions]):
         groups = self._augmenter.groups
         self._average = build_average(self.options, groups)
         self._combine = SurestGroup(groups) if self.options.predict == "group" else self._average
+        self._is_by_shift = self.options.weighting == "shift"
 
     def run_point(self, batch: Batch, views: Views) -> Outcome:
-        source, shift = self.source_and_shift(batch) if self.options.needs_source else NOT_NEEDED
+        source, shift = self.source_and_shift(batch) if self.needs_source else NOT_NEEDED
         if reason := source_gate(self.options, source, shift):
             return Outcome(Status.GATED, reason=reason)
         with episode(self.classifier.module):
             if reason := first_views_gate(self.options, source, lambda n: self.view_logits(views.first(n))):
                 return Outcome(Status.GATED, reason=reason)
-            drawn = views.draw()
-            passes = [self._plain_logits(drawn, batch.x, source), *self._mixed_logits(drawn)]
-        average, combined = (_over_passes(combine, passes) for combine in (self._average, self._combine))
-        seen = SeenViews(drawn, passes[0], passes[0]) if batch.explain else None
+            drawn = views.draw()[: self.options.clean_views if cleanness(shift) > 0 else None]
+            known = self._source_view(drawn, batch)
+            with measuring_shift(self._statistics_layers if self._is_by_shift else []) as meter:
+                passed = MeasuredPass.joined(list(self._passes(drawn, known, meter)))
+        average, combined = self._averages(passed, known)
+        seen = SeenViews(drawn, passed.logits, passed.logits) if batch.explain else None
         reason = "averaged over the views, nothing adapted"
         return Outcome(Status.AVERAGED, combined, reason, float(entropy(average)), seen)
 
-    def _plain_logits(self, views: Tensor, x: Tensor, source: Tensor | None) -> Tensor:
-        """Return the logits of the views with running statistics; those of the point itself are known."""
-        is_known = source is not None and self.options.precision == "float32" and torch.equal(views[:1], x)
-        if source is None or not is_known:
-            return self.view_logits(views)
-        rest = [self.view_logits(views[1:])] if len(views) > 1 else []
-        return torch.cat([source[None], *rest])
+    @property
+    def needs_source(self) -> bool:
+        """Whether the source prediction or its shift is needed before the views are classified."""
+        return self.options.needs_source or self.options.clean_views is not None
 
-    def _mixed_logits(self, views: Tensor) -> Iterator[Tensor]:
-        """Yield the logits of the views with mixed statistics, if any: of each group with its own."""
-        module, prior_strength = self.classifier.module, self.options.prior_strength
-        if prior_strength is not None and statistics_layers(module):
-            sizes = self._augmenter.groups(len(views)) or [len(views)]
-            rows: list[Tensor] = []
-            with mixed_statistics(module, prior_strength) as statistics:
-                for group in torch.split(views, list(sizes)):
-                    self.fix_statistics(statistics, group[:1])
-                    rows.append(self.view_logits(group))
-            yield torch.cat(rows)
+    def _source_view(self, views: Tensor, batch: Batch) -> MeasuredPass | None:
+        """Return the source's pass if it was needed and the first view is the point itself."""
+        is_known = self.needs_source and self.options.precision == "float32"
+        return self.source_pass(batch) if is_known and torch.equal(views[:1], batch.x) else None
 
+    def _passes(self, views: Tensor, known: MeasuredPass | None, meter: ShiftMeter) -> Iterator[MeasuredPass]:
+        """Classify views with running statistics, and the other groups each with its own mixed ones."""
+        prior_strength = self.options.prior_strength
+        mixes = prior_strength is not None and len(self._statistics_layers) > 0
+        sizes = self._augmenter.mixed_groups(len(views)) if mixes else []
+        plain, *groups = torch.split(views, [len(views) - sum(sizes), *sizes])
+        if known is not None and len(plain) > 0:
+            yield known
+            plain = plain[1:]
+        if len(plain) > 0:
+            yield self._classify(plain, meter)
+        with mixed_statistics(self.classifier.module, prior_strength) as statistics:
+            for group in groups:
+                self.fix_statistics(statistics, group[:1])
+                meter.shift()  # of the forward pass that fixed the statistics
+                yield self._classify(group, meter)
 
-def _over_passes(combine: Average, passes: Sequence[Tensor]) -> Tensor:
-    """Combine the views of each pass, and average the passes."""
-    rows = [combine(logits) for logits in passes]
-    return rows[0] if len(rows) == 1 else marginal_log_probabilities(torch.stack(rows))
+    @torch.no_grad()
+    def _classify(self, views: Tensor, meter: ShiftMeter) -> MeasuredPass:
+        """Return the logits and the shift of the views, computed without a graph."""
+        parts = torch.split(views, self.options.micro_batch or len(views))
+        return MeasuredPass.joined([MeasuredPass(self.forward(part), meter.shift()) for part in parts])
+
+    def _averages(self, passed: MeasuredPass, known: MeasuredPass | None) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities: the average over all views, and what the prediction is made from."""
+        if self._is_by_shift and passed.shift is not None:
+            average = by_shift(passed.logits, passed.shift, None if known is None else 0)
+            return average, average
+        return self._average(passed.logits), self._combine(passed.logits)

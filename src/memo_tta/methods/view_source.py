@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,8 +25,9 @@ class ViewOptions(Options):
     augment: str | Augmentation = option(
         "augmix",
         OneOf("augmentation", AUGMENTATIONS, or_callable=True),
-        "how views are made: AugMix, standard (random crop and flip), restore (crops and flips of the image "
-        "and of a restored version of it), or a function (image, n, rng)",
+        "how views are made: AugMix, augmix-mild (the same on crops of at least 80 % of the image), standard "
+        "(random crop and flip), restore (crops and flips of the image and of a restored version of it), or "
+        "a function (image, n, rng)",
     )
     micro_batch: int | None = option(
         None,
@@ -70,7 +72,8 @@ class Augmenter:
 
     An augmentation may have `whole_image` (it takes the image as loaded), `normalised` (it makes normalised
     views on the module's device), `preview` (it makes a few views cheaply), `max_views` (how many of its
-    views differ) and `groups` (which of its views belong together); `memo_tta.views.custom` documents them.
+    views differ), `groups` (which of its views belong together) and `running_views` (how many keep running
+    statistics); `memo_tta.views.custom` documents them.
     """
 
     def __init__(self, classifier: Classifier, augment: str | Augmentation):
@@ -104,6 +107,12 @@ class Augmenter:
         groups = getattr(self._augment, "groups", None)
         sizes = [] if groups is None else list(groups(n).values())
         return sizes if sum(sizes) == n else None
+
+    def mixed_groups(self, n: int) -> list[int]:
+        """Return the sizes of the groups of n views, the last ones, that are for mixed statistics."""
+        running = min(n, getattr(self._augment, "running_views", 0))
+        sizes = self.groups(n) or [running, n - running]
+        return [size for size, end in zip(sizes, accumulate(sizes), strict=True) if end > running]
 
     def _image(self, point: Point) -> Any:
         return point.whole if getattr(self._augment, "whole_image", False) else point.fitted

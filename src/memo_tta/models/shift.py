@@ -16,41 +16,53 @@ from memo_tta.models.batch_norm import STATISTICS
 
 # Median of clean photographs: 0.07 to 0.10 on the four networks that were measured.
 CLEAN_SHIFT = 0.09
+SHIFTED = 0.2  # few clean photographs are shifted that much
 EPSILON = 1e-5  # for channels whose running variance is zero
 
 
+def cleanness(shift: float | None) -> float:
+    """Return 1 for an input without shift, falling to 0 for one that is clearly shifted or not measured."""
+    return 0.0 if shift is None else max(0.0, 1 - shift / SHIFTED)
+
+
 class ShiftMeter:
-    """Record channel means during a forward pass, and compare them with the running means.
+    """Record channel means during forward passes, and compare them with the running means.
 
     The shift is the squared distance in units of the running variance, averaged over the channels and over
     the first half of the layers: later layers say what is in an image rather than how it was taken.
     """
 
     def __init__(self, layers: Sequence[nn.Module]):
-        self._layers = layers
+        # Those of training, even while a forward pass uses others.
+        self._running = {layer: [layer._buffers[name] for name in STATISTICS] for layer in layers}
         self._half = (len(layers) + 1) // 2
         self._means: list[tuple[nn.Module, Tensor]] = []  # in the order in which layers run
 
     def attach(self) -> None:
         """Start recording, by a forward pre-hook on each layer."""
-        for layer in self._layers:
+        for layer in self._running:
             layer.register_forward_pre_hook(self._record)
 
     def detach(self) -> None:
         """Stop recording."""
-        for layer in self._layers:
+        for layer in self._running:
             hooks = layer._forward_pre_hooks
             for key in [key for key, hook in hooks.items() if hook == self._record]:
                 hooks.pop(key, None)
 
     @torch.no_grad()
     def shift(self) -> Tensor | None:
-        """Return the shift of each point, (points,); None if no layer with running statistics ran."""
+        """Return the shift of each input of the last forward pass, (inputs,), and get ready for the next.
+
+        It is None if no layer with running statistics ran.
+        """
         if not self._means:
             return None
         layers, means = zip(*self._means, strict=True)
+        self._means = []
         running, variance = (
-            torch.cat([layer._buffers[name] for layer in layers]).float() for name in STATISTICS
+            torch.cat(statistics).float()
+            for statistics in zip(*(self._running[layer] for layer in layers), strict=True)
         )
         sizes = torch.tensor([mean.shape[1] for mean in means], device=running.device)
         weight = (1 / (sizes * len(sizes))).repeat_interleave(sizes)
@@ -66,7 +78,7 @@ class ShiftMeter:
 
 @contextmanager
 def measuring_shift(layers: Sequence[nn.Module]) -> Iterator[ShiftMeter]:
-    """Record one forward pass through layers with running statistics, within a `with` block."""
+    """Measure forward passes through layers with running statistics, within a `with` block."""
     meter = ShiftMeter(layers)
     with undoing(meter.detach):
         meter.attach()

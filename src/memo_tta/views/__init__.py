@@ -1,11 +1,27 @@
 """Views: augmented copies of one input."""
 
+from functools import partial
+
 from memo_tta.registry import Registry
 from memo_tta.views.augmix import AugMix
-from memo_tta.views.crop_flip import CropFlip
+from memo_tta.views.crop_flip import PADDED_UP_TO, CropFlip
 from memo_tta.views.custom import Augmentation, per_view
+from memo_tta.views.restored_versions import RestoredVersions
 from memo_tta.views.restored_views import Restore
 
-AUGMENTATIONS = Registry("augmentation", {"augmix": AugMix, "standard": CropFlip, "restore": Restore})
 
-__all__ = ["AUGMENTATIONS", "AugMix", "Augmentation", "CropFlip", "Restore", "per_view"]
+def _restore(size: int) -> Augmentation:
+    return Restore(size) if size <= PADDED_UP_TO else RestoredVersions(size)
+
+
+AUGMENTATIONS = Registry(
+    "augmentation",
+    {
+        "augmix": AugMix,
+        "augmix-mild": partial(AugMix, crop="mild"),
+        "standard": CropFlip,
+        "restore": _restore,
+    },
+)
+
+__all__ = ["AUGMENTATIONS", "AugMix", "Augmentation", "CropFlip", "Restore", "RestoredVersions", "per_view"]

@@ -13,7 +13,7 @@ from memo_tta.views.execution import cpu_execution
 
 
 class AugMix:
-    """AugMix at the paper's settings. `crop` is "padded" (up to 64 pixels) or "resized" (above)."""
+    """AugMix at the paper's settings. `crop` is "padded" (up to 64 pixels), "resized" (above) or "mild"."""
 
     def __init__(self, size: int, crop: str | None = None):
         self.size = size

@@ -56,6 +56,7 @@ SCALE_ROWS = np.array([SCALES.get(name, Scale()) for name in (*OPERATIONS, "none
 
 # Random resized crops: fraction of the image's area, and aspect ratio.
 CROP_AREA = (0.08, 1.0)
+MILD_CROP_AREA = (0.8, 1.0)  # not the published code's: the object stays in the view
 CROP_ASPECT = (3 / 4, 4 / 3)
 CROP_TRIES = 10
 # The R2 sequence (Roberts, 2018): negative powers of the root of x³ = x + 1, the plane's golden ratio.
@@ -128,15 +129,19 @@ def plan_even_crops(size: int, padding: int, n: int, rng: np.random.Generator) -
     return CropPlan(box, (np.arange(n) + first_flip) % 2 == 1)
 
 
-def plan_resized_crops(height: int, width: int, n: int, rng: np.random.Generator) -> CropPlan:
+def plan_resized_crops(
+    height: int, width: int, n: int, rng: np.random.Generator, area: tuple[float, float] = CROP_AREA
+) -> CropPlan:
     """Draw crops of random area and aspect ratio, to be resized; half of them are flipped."""
-    box = np.array([_resized_crop(height, width, rng) for _ in range(n)]).reshape(n, 4)
+    box = np.array([_resized_crop(height, width, area, rng) for _ in range(n)]).reshape(n, 4)
     return CropPlan(box, rng.random(n) < 0.5)
 
 
-def _resized_crop(height: int, width: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
+def _resized_crop(
+    height: int, width: int, fractions: tuple[float, float], rng: np.random.Generator
+) -> tuple[int, int, int, int]:
     for _ in range(CROP_TRIES):
-        area = height * width * rng.uniform(*CROP_AREA)
+        area = height * width * rng.uniform(*fractions)
         aspect = math.exp(rng.uniform(math.log(CROP_ASPECT[0]), math.log(CROP_ASPECT[1])))
         w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
         if 0 < w <= width and 0 < h <= height:

@@ -6,7 +6,13 @@ from torch import Tensor
 
 from memo_tta.errors import ConfigError, InputError
 from memo_tta.registry import Registry
-from memo_tta.views.augmix_plan import CropPlan, plan_padded_crops, plan_resized_crops
+from memo_tta.views.augmix_plan import (
+    CROP_AREA,
+    MILD_CROP_AREA,
+    CropPlan,
+    plan_padded_crops,
+    plan_resized_crops,
+)
 from memo_tta.views.execution import cpu_execution
 
 # Images up to this size are padded and cropped, as for CIFAR; larger ones are cropped and resized.
@@ -35,20 +41,28 @@ class ResizedCrop:
     """Crop the image as loaded, with random area and aspect ratio, and resize, as for ImageNet."""
 
     whole_image = True
+    area = CROP_AREA
 
     def __init__(self, size: int):
         self.size = size
 
     def plan(self, image: np.ndarray, n: int, rng: np.random.Generator) -> CropPlan:
         height, width = image.shape[:2]
-        return plan_resized_crops(height, width, n, rng)
+        return plan_resized_crops(height, width, n, rng, self.area)
 
     def cut(self, image: np.ndarray, plan: CropPlan) -> np.ndarray:
         """Return the n crops, uint8 (n, 3, size, size)."""
         return cpu_execution().resized_crops(image, plan, self.size)
 
 
-CROPS = Registry("crop", {"padded": PaddedCrop, "resized": ResizedCrop})
+class MildCrop(ResizedCrop):
+    """Crop most of the image that the classifier sees, and resize."""
+
+    whole_image = False
+    area = MILD_CROP_AREA
+
+
+CROPS = Registry("crop", {"padded": PaddedCrop, "resized": ResizedCrop, "mild": MildCrop})
 
 
 def check_request(image: np.ndarray, n: int) -> None:
@@ -78,7 +92,7 @@ def build_crop(size: int, crop: str | None) -> PaddedCrop | ResizedCrop:
 
 
 class CropFlip:
-    """Random crop and flip. `crop` is "padded" (up to 64 pixels) or "resized" (above)."""
+    """Random crop and flip. `crop` is "padded" (up to 64 pixels), "resized" (above) or "mild"."""
 
     def __init__(self, size: int, crop: str | None = None):
         self._crop = build_crop(size, crop)

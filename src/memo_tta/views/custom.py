@@ -25,7 +25,9 @@ class Augmentation(Protocol):
     - `normalised(image, n, rng, mean, std, device)`: return the same views normalised, on the device;
     - `preview(image, n, rng)`: return at most n cheap views, for gates that look at a few views first;
     - `max_views`: how many of its views differ; no more are asked for (None: there is no limit);
-    - `groups(n)`: return the number of views in each named group, in order, adding up to n.
+    - `groups(n)`: return the number of views in each named group, in order, adding up to n;
+    - `running_views`: how many views, the first ones, keep the running batch-norm statistics where others are
+      classified with mixed ones.
     """
 
     def __call__(self, image: Any, n: int, rng: np.random.Generator, /) -> Tensor: ...

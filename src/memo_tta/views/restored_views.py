@@ -1,7 +1,6 @@
-"""Views of the image and of restored versions of it: one group per version.
+"""Shifted and mirrored views of the image and of restored versions of it: one group per version.
 
-Networks for small images are trained on shifted ones, so their views are shifted and mirrored. Of a large
-image, every other version is mirrored and none is shifted: borders and crops make its prediction worse.
+Networks for small images are trained on shifted ones. `restored_versions` has the views of large images.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from memo_tta.errors import ConfigError
 from memo_tta.views.augmix_plan import CropPlan, plan_even_crops
-from memo_tta.views.crop_flip import PADDED_UP_TO, check_request, check_square
+from memo_tta.views.crop_flip import check_request, check_square
 from memo_tta.views.restoration import RESTORATIONS
 
 # Chosen by studies/choose_restorations.py on validation corruptions and clean images.
@@ -32,18 +31,10 @@ class Restore:
             if share < 1:
                 raise ConfigError(f"shares: expected at least 1 for {name!r}, got {share}")
         self._size, self._shares = size, dict(shares)
-        self._is_small = size <= PADDED_UP_TO
         self._padding = size // 8
-
-    @property
-    def max_views(self) -> int | None:
-        """How many views there are: one per version of a large image; None if there is no limit."""
-        return None if self._is_small else len(self._shares)
 
     def groups(self, n: int) -> dict[str, int]:
         """Return the number of views of each version, in order; a version without any is left out."""
-        if not self._is_small:
-            return dict.fromkeys(list(self._shares)[:n], 1)
         ends = np.cumsum([0, *self._shares.values()])
         counts = np.diff(-(-n * ends // ends[-1])).tolist()  # rounded up, in favour of the first versions
         return {name: count for name, count in zip(self._shares, counts, strict=True) if count}
@@ -57,10 +48,7 @@ class Restore:
         x, views = to_float(image, device), list[Tensor]()
         for name, count in self.groups(n).items():
             version = RESTORATIONS[name](x).clamp(0, 1)
-            if self._is_small:
-                views += self._shifted(version, plan_even_crops(self._size, self._padding, count, rng))
-            else:
-                views.append(version.flip(2) if len(views) % 2 else version)
+            views += self._shifted(version, plan_even_crops(self._size, self._padding, count, rng))
         return torch.stack(views)
 
     def _shifted(self, version: Tensor, crops: CropPlan) -> Iterator[Tensor]:
@@ -79,16 +67,17 @@ class Restore:
         device: torch.device | str = "cpu",
     ) -> Tensor:
         """Return the same views normalised and on the device."""
-        views = self(image, n, rng, device)
-        centre, spread = (views.new_tensor(values).view(3, 1, 1) for values in (mean, std))
-        return (views - centre) / spread
+        return normalise(self(image, n, rng, device), mean, std)
 
     def preview(self, image: np.ndarray, n: int, rng: np.random.Generator) -> Tensor:
-        """Return views without restoration, which is expensive: n shifted ones, or the mirror image."""
-        if self._is_small:
-            return Restore(self._size, {"plain": 1})(image, n, rng)
-        check_square(image, self._size)
-        return to_float(image).flip(2)[None]
+        """Return n views without restoration, which is expensive."""
+        return Restore(self._size, {"plain": 1})(image, n, rng)
+
+
+def normalise(views: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Return views in 0..1 as inputs of a module that was trained with this mean and std."""
+    centre, spread = (views.new_tensor(values).view(3, 1, 1) for values in (mean, std))
+    return (views - centre) / spread
 
 
 def to_float(image: np.ndarray, device: torch.device | str = "cpu") -> Tensor:
