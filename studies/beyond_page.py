@@ -26,7 +26,6 @@ from studies.page_markers import fill_page
 from studies.reproduction_page import AUTHORS, OUT, PICTURES, open_started
 
 METHODS = ("source", "tta", "memo", "restore")
-PICTURE_METHODS = ("source", "tta", "bn1", "memo", "tent-bs1", "restore")
 
 ErrorOf = Callable[[ResultBlock, str], float]  # the error of a method on a block
 
@@ -84,24 +83,6 @@ class Page:
         difference = formatting.percentage_points(change.difference)
         about = f"{difference} points ({formatting.change_interval(change)})"
         return self._shown(f"{name}/stepped-c") + f"To `restore` without a step: {about}."
-
-    def pictures(self, name: str) -> str | None:
-        """Return the results of a network on pictures, with the reproduction's errors of other methods."""
-        clean, corrupted = (self._joined(f"{name}/{part}-restore") for part in ("clean", "corrupted"))
-        if clean is None or corrupted is None:
-            return None
-        rows = [("clean", clean)]
-        rows += [
-            (
-                f"{shift.corruption.replace('_', ' ')}, level {shift.severity}",
-                ResultBlock(corrupted.dataset, {shift: part}),
-            )
-            for shift, part in corrupted.parts.items()
-        ]
-        rows.append(("average, corrupted", corrupted))
-        error_of = self._error_from_counts(f"{name}/clean", f"{name}/corrupted")
-        commands = self._shown(f"{name}/clean-restore", f"{name}/corrupted-restore")
-        return commands + _table(rows, PICTURE_METHODS, ["source"], error_of)
 
     def time(self, name: str) -> str | None:
         """Return the mean seconds per point, restore's share of MEMO's, and its number of forward passes."""
@@ -203,7 +184,6 @@ def main(out: Path, docs: Path) -> None:
         "clean": page.clean,
         "levels": page.levels,
         "corruptions": page.corruptions,
-        "pictures": page.pictures,
         "step": page.step,
         "time": page.time,
     }

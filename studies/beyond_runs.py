@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from memo_tta.methods import METHODS as TABLE
-from studies.reproduction_runs import NETWORKS, PICTURE_SHIFTS, Cifar, Step, steps_command
+from studies.reproduction_runs import Cifar, Step, steps_command
 
 METHODS = "source,tta,memo,restore"
 # The best options of studies.choose_step: `restore` with a gradient step is memo on restored views.
@@ -32,16 +32,7 @@ def timing(cifar: Cifar) -> Iterator[Step]:
     yield cifar.evaluate("time-c", METHODS, "--severities", "5", "--limit", "20", "--workers", "1")
 
 
-def restore_on_pictures(network: str, pictures: Path) -> Iterator[Step]:
-    """Yield `restore` on the pictures on which the reproduction evaluates the other methods."""
-    words = ("evaluate", str(pictures), "--model", network, "--methods", "source,restore", "--limit", "100")
-    corruptions, levels = PICTURE_SHIFTS
-    yield Step(f"{network}/clean-restore", words)
-    shifts = ("--corruptions", corruptions, "--severities", levels)
-    yield Step(f"{network}/corrupted-restore", (*words, *shifts))
-
-
-def steps(out: Path, authors: Path | None, pictures: Path | None) -> Iterator[Step]:
+def steps(_out: Path, authors: Path | None, _pictures: Path | None) -> Iterator[Step]:
     """Yield all experiments."""
     published = [] if authors is None else [Cifar("authors", authors)]
     for cifar in published:
@@ -49,9 +40,6 @@ def steps(out: Path, authors: Path | None, pictures: Path | None) -> Iterator[St
         yield from restore_on_cifar(cifar)
         yield gradient_step(cifar)
     yield from restore_on_cifar(Cifar("shipped", None))
-    if pictures is not None:
-        for network in NETWORKS:
-            yield from restore_on_pictures(network, pictures)
 
 
 main = steps_command(steps, __doc__)

@@ -9,17 +9,15 @@ from studies.reproduction_runs import Step, steps_command
 NETWORKS = ("efficientnet_lite0", "mobilenet_v2", "resnet50-v1")
 FORWARD = "source,tta,bn1,restore"
 MEMO = "source,restore,memo"
-# MEMO as it was for every network: the paper's views and statistics, no gate.
-PAPER = tuple(
-    word
-    for option in ("augment=augmix", "prior_strength=16", "skip_margin=none")
-    for word in ("--option", f"memo.{option}")
-)
-# MEMO without the gate, which can be applied afterwards: kinds of views, and prior strengths N.
-TRIALS = {
-    f"{augment}-{n}": (augment, n)
-    for augment, n in (("augmix", 16), ("augmix-mild", 16), ("augmix-mild", 64))
-}
+# MEMO without gates, by kind of views.
+TRIALS = ("augmix", "augmix-mild")
+TRIED = NETWORKS[:2]
+NO_GATES = ("skip_margin=none", "skip_shift=none")
+
+
+def memo_options(*options: str) -> tuple[str, ...]:
+    """Return the words that set options of MEMO."""
+    return tuple(word for option in options for word in ("--option", f"memo.{option}"))
 
 
 class Pictures:
@@ -35,12 +33,11 @@ class Pictures:
 
     def trials(self) -> Iterator[Step]:
         """Yield MEMO on clean pictures and on the validation corruptions, with several settings."""
-        for name, (augment, n) in TRIALS.items():
-            options = ("--option", f"memo.augment={augment}", "--option", f"memo.prior_strength={n}")
-            options += ("--option", "memo.n_views=16", "--option", "memo.skip_margin=none")
-            yield self.evaluate(f"{name}-clean", "source,memo", *options, "--limit", "100")
+        for augment in TRIALS:
+            options = memo_options("n_views=16", f"augment={augment}", "prior_strength=16", *NO_GATES)
+            yield self.evaluate(f"{augment}-clean", "source,memo", *options, "--limit", "100")
             shifts = ("--corruptions", ",".join(VALIDATION), "--severities", "3,5", "--limit", "40")
-            yield self.evaluate(f"{name}-validation", "source,memo", *options, *shifts)
+            yield self.evaluate(f"{augment}-validation", "source,memo", *options, *shifts)
 
     def forward(self) -> Iterator[Step]:
         """Yield the methods without a gradient on clean pictures and on the test corruptions."""
@@ -50,8 +47,9 @@ class Pictures:
 
     def memo(self) -> Iterator[Step]:
         """Yield MEMO with its defaults and with the paper's settings."""
-        for name, options in (("memo", ()), ("paper", PAPER)):
-            words = ("--option", "memo.n_views=16", *options)
+        paper = ("augment=augmix", "prior_strength=16", *NO_GATES)
+        for name, options in (("memo", ()), ("paper", paper)):
+            words = memo_options("n_views=16", *options)
             yield self.evaluate(f"{name}-clean", MEMO, *words, "--limit", "200")
             yield self.evaluate(f"{name}-corrupted", MEMO, *words, "--severities", "5", "--limit", "40")
 
@@ -59,10 +57,12 @@ class Pictures:
 def steps(_out: Path, _authors: Path | None, pictures: Path | None) -> Iterator[Step]:
     """Yield all experiments; there are none without pictures."""
     if pictures is not None:
-        networks = [Pictures(network, pictures) for network in NETWORKS]
-        for kind in (Pictures.trials, Pictures.forward, Pictures.memo):
-            for network in networks:
-                yield from kind(network)
+        for network in TRIED:
+            yield from Pictures(network, pictures).trials()
+        for network in NETWORKS:
+            yield from Pictures(network, pictures).forward()
+        for network in NETWORKS:
+            yield from Pictures(network, pictures).memo()
 
 
 main = steps_command(steps, __doc__)

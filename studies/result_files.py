@@ -6,7 +6,7 @@ compare methods point by point elsewhere.
 
 import csv
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -49,11 +49,17 @@ def update_csv(path: Path, names: Sequence[str], runs: Mapping[str, Run]) -> Non
     kept: dict[str, list[Mapping[str, object]]] = defaultdict(list)
     for row in read_csv(path):
         kept[row["run"]].append(row)
+    write_csv(
+        path, (row for name in names for row in (csv_rows(name, runs[name]) if name in runs else kept[name]))
+    )
+
+
+def write_csv(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
+    """Write rows with COLUMNS; the file appears complete or not at all."""
     with atomic_file(path) as part, part.open("w", newline="") as file:
         table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         table.writeheader()
-        for name in names:
-            table.writerows(csv_rows(name, runs[name]) if name in runs else kept[name])
+        table.writerows(rows)
 
 
 def errors(rows: Sequence[Mapping[str, str]]) -> dict[tuple[str, CorruptionLevel, str], float]:

@@ -14,6 +14,7 @@ from memo_tta.bench import (
     memory,
     page,
     prediction,
+    restore,
     startup,
     suite,
     torchvision_import,
@@ -100,6 +101,15 @@ def test_views_are_compared_with_the_published_code_and_torchvision(monkeypatch,
     assert torch.get_num_threads() == threads
     assert [m.bar for m in measurements] == ([0.5, None] if has_torchvision else [0.5]) * 2
     assert all(m.measured > 0 for m in measurements)
+
+
+def test_restore_is_compared_with_a_bare_pass(monkeypatch):
+    monkeypatch.setattr(restore, "SIZE", 96)
+    monkeypatch.setattr(restore, "ROUNDS", 2)
+    monkeypatch.setattr(restore, "CASES", {"small": restore.CASES["MobileNetV2"]})
+    clean, noisy, restorations = restore.run()
+    assert 0.5 < clean.measured < noisy.measured and 0 < restorations.measured < 1
+    assert [m.bar for m in (clean, noisy, restorations)] == [2.5, 8, 0.15]
 
 
 def test_memory_is_measured_in_a_process_of_its_own(monkeypatch):

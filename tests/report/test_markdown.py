@@ -207,21 +207,3 @@ def test_time_is_a_share_of_memo_s(tmp_path):
     some = [replace(record("restore", position, True), status="averaged") for position in range(25)]
     others = [record("restore", position, True) for position in range(25, 100)]
     assert beyond_page.forward_passes(write_run(tmp_path / "some", [*some, *others])) == 3 + 16 / 4
-
-
-def test_pictures_stand_beside_the_counts_of_other_methods(tmp_path):
-    fog = CorruptionLevel("fog", 5)
-    runs = {
-        "a/clean-restore": cifar_run(tmp_path / "clean", {"source": 92, "restore": 40}),
-        "a/corrupted-restore": cifar_run(tmp_path / "fog", {"source": 60, "restore": 50}, shift=fog),
-    }
-    for part, points in (("clean", 200), ("corrupted", 100)):
-        others = {"tta": 3, "bn1": 3, "memo": 4, "tent-bs1": 8}
-        shift = fog if part == "corrupted" else CLEAN
-        runs[f"a/{part}"] = cifar_run(tmp_path / f"other-{part}", others, points, shift=shift)
-    page = beyond_page.Page(committed(tmp_path, runs), {}, {name: f"memo {name}" for name in runs})
-    rows = table_rows(page.pictures("a"))
-    assert rows["clean"][:6] == ["9.2", "1.5", "1.5", "2.0", "4.0", "4.0"] and rows["clean"][6][:4] == "-5.2"
-    assert rows["fog, level 5"] == rows["average, corrupted"]
-    assert rows["fog, level 5"][:6] == ["6.0", "3.0", "3.0", "4.0", "8.0", "5.0"]
-    assert rows["fog, level 5"][6].startswith("-1.0 (")

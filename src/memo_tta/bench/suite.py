@@ -40,7 +40,7 @@ PARTS = Registry(
         "views": SuitePart("memo_tta.bench.views", ("numba",)),
         "prediction": SuitePart("memo_tta.bench.prediction"),
         "adaptation": SuitePart("memo_tta.bench.adaptation"),
-        "forward-only": SuitePart("memo_tta.bench.forward_only"),
+        "restore": SuitePart("memo_tta.bench.restore"),
         "memory": SuitePart("memo_tta.bench.memory"),
         "startup": SuitePart("memo_tta.bench.startup"),
         "corruptions": SuitePart("memo_tta.bench.corruptions", ("cv2", "scipy")),

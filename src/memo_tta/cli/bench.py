@@ -13,9 +13,9 @@ import click
 def bench(ctx: click.Context, only: tuple[str, ...], as_json: bool, page: Path | None) -> None:
     """Measure speed and memory on this machine, mostly as ratios between two sides that take turns.
 
-    The parts are views, prediction, adaptation, memory, startup, corruptions, loading, evaluation and
-    cluster. The last one measures the overhead of Ray, takes minutes, and only runs with --only cluster. A
-    part whose optional packages are not installed is left out.
+    The parts are views, prediction, adaptation, restore, memory, startup, corruptions, loading, evaluation
+    and cluster. The last one measures the overhead of Ray, takes minutes, and only runs with --only cluster.
+    A part whose optional packages are not installed is left out.
 
     The exit code is 1 if a measurement is above its bar.
     """

@@ -19,13 +19,14 @@ from memo_tta.methods.tent import Tent
 from memo_tta.methods.tta import TTA
 from memo_tta.methods.ttt import TTT
 from memo_tta.models.classifier import Classifier
+from memo_tta.models.shift import SHIFTED
 from memo_tta.registry import Registry
 from memo_tta.views.crop_flip import PADDED_UP_TO
 
 NO_SETTINGS: Mapping[str, Any] = {}
-# MEMO on networks that the paper has not tuned: views that keep the object, and a gate, so that clean images
-# are left alone. Chosen on validation corruptions and clean images.
-UNTUNED_MEMO = {"augment": "augmix-mild", "prior_strength": 16, "skip_margin": 0.8}
+# MEMO on networks that the paper has not tuned: views that keep the object, and gates that leave clean images
+# alone. Chosen on validation corruptions and clean images.
+UNTUNED_MEMO = {"augment": "augmix-mild", "prior_strength": 16, "skip_margin": 0.8, "skip_shift": SHIFTED}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Episodes: change a module for one adaptation and restore it exactly, even after an interrupt."""
 
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from threading import RLock
@@ -48,24 +48,39 @@ def _with_gradients(body: Callable[[], Value]) -> Value:
 @contextmanager
 def episode(module: nn.Module, adapted: Sequence[Parameter] = ()) -> Generator[None]:
     """Set evaluation mode and enable gradients for `adapted` only; restore the module at the end."""
-    with undoing(*snapshot(module, adapted)):
-        module.eval()
+    layers = list(module.modules())
+    with undoing(*snapshot(layers, adapted)):
+        if any(layer.training for layer in layers):
+            module.eval()
         adapted_ids = {id(p) for p in adapted}
-        for parameter in module.parameters():
-            parameter.requires_grad = id(parameter) in adapted_ids
+        _set_flags((p, id(p) in adapted_ids) for p in _parameters(layers))
         yield
 
 
-def snapshot(module: nn.Module, adapted: Sequence[Parameter]) -> list[Callable[[], None]]:
+def snapshot(layers: Sequence[nn.Module], adapted: Sequence[Parameter]) -> list[Callable[[], None]]:
     """Return actions that restore modes, flags, buffers and the values of `adapted` to what they are now."""
-    layers, parameters = list(module.modules()), list(module.parameters())
+    modes = [(layer, layer.training) for layer in layers]
+    flags = [(p, p.requires_grad) for p in _parameters(layers)]
+    buffers = [(layer, dict(_buffers(layer))) for layer in layers]
+    values = [*adapted, *{id(b): b for _, found in buffers for b in found.values() if b is not None}.values()]
     return [
-        *(partial(setattr, layer, "training", layer.training) for layer in layers),
-        *(partial(setattr, p, "requires_grad", p.requires_grad) for p in parameters),
-        *(partial(_restore_buffers, layer, dict(_buffers(layer))) for layer in layers),
-        *(partial(_restore_value, buffer, buffer.detach().clone()) for buffer in module.buffers()),
-        *(partial(_restore_value, p, p.detach().clone()) for p in adapted),
+        partial(_set_modes, modes),
+        partial(_set_flags, flags),
+        partial(_restore_buffers, buffers),
+        *(partial(_restore_value, tensor, tensor.detach().clone()) for tensor in values),
     ]
+
+
+def _set_modes(modes: Iterable[tuple[nn.Module, bool]]) -> None:
+    for layer, training in modes:
+        if layer.training is not training:  # setting an attribute of a module is slow
+            layer.training = training
+
+
+def _set_flags(flags: Iterable[tuple[Parameter, bool]]) -> None:
+    for parameter, requires_grad in flags:
+        if parameter.requires_grad is not requires_grad:
+            parameter.requires_grad = requires_grad
 
 
 def _restore_value(tensor: Tensor, value: Tensor) -> None:
@@ -74,14 +89,21 @@ def _restore_value(tensor: Tensor, value: Tensor) -> None:
     tensor.data.copy_(value)
 
 
-def _restore_buffers(layer: nn.Module, buffers: dict[str, Tensor | None]) -> None:
-    """Restore the layer's buffer objects and remove those added since."""
-    _buffers(layer).clear()
-    _buffers(layer).update(buffers)
+def _restore_buffers(buffers: Iterable[tuple[nn.Module, dict[str, Tensor | None]]]) -> None:
+    """Restore the buffer objects of the layers and remove those added since."""
+    for layer, found in buffers:
+        _buffers(layer).clear()
+        _buffers(layer).update(found)
 
 
 def _buffers(layer: nn.Module) -> dict[str, Tensor | None]:
     return layer._buffers  # pyright: ignore[reportPrivateUsage]  # named_buffers() leaves out those that are None
+
+
+def _parameters(layers: Iterable[nn.Module]) -> list[Parameter]:
+    """Return the parameters of the layers, each once; faster than to walk through the module again."""
+    found = (p for layer in layers for p in layer._parameters.values() if p is not None)  # pyright: ignore[reportPrivateUsage]
+    return list({id(p): p for p in found}.values())
 
 
 def _reset_after_fork() -> None:
