@@ -27,20 +27,24 @@ from studies.result_files import COLUMNS, blocks, read_csv, update_csv, write_cs
 
 FORWARD = ("tta", "bn1", "restore")
 SOURCE = "plain-off"
-# Single passes and averages over a few views, by the names of the files that studies.picture_passes wrote.
+# By the names of the files that studies.picture_passes wrote.
 PRIORS = ("4", "8", "16", "32", "64", "256", "1024")
 PASSES = {
     "image and mirror image": "mirror-off",
-    "small shifts": "shifted-off",
-    "crops of 80 to 100 %": "zoomed-off",
-    "AugMix, whole picture": "augmix_whole-off",
-    "AugMix, crops of 80 to 100 %": "augmix_mild-off",
-    "AugMix, the paper's crops of 8 to 100 %": "augmix_paper-off",
     **{f"N = {n}": f"plain-{n}" for n in PRIORS},
     "restored": "restored-off",
     "half-restored": "half-off",
     "half-restored, N = 16": "half-16",
 }
+KINDS = {
+    "image and mirror image": "mirror-off",
+    "small shifts": "shifted-off",
+    "crops of 80 to 100 %": "zoomed-off",
+    "AugMix on the whole picture": "augmix_whole-off",
+    "AugMix on crops of 80 to 100 %": "augmix_mild-off",
+    "AugMix on the paper's crops, of 8 to 100 %": "augmix_paper-off",
+}
+KEPT = {"passes": PASSES, "kinds": KINDS}  # folders of kept logits, and what the page shows of each
 
 
 class Page:
@@ -72,21 +76,20 @@ class Page:
         """Return what MEMO changes without gates, by kind of views."""
         return self._by_network([(name, f"{name}-{images}", "memo") for name in TRIALS], TRIED)
 
-    def passes(self, _name: str) -> str | None:
-        """Return what kinds of views and prior strengths change on clean and on shifted pictures."""
-        found = [self._found.get(f"passes/{network}") for network in NETWORKS]
-        known = [block for block in found if block is not None and set(PASSES.values()) <= set(block.methods)]
+    def kept(self, folder: str) -> str | None:
+        """Return what single passes, or kinds of views, change on clean and on shifted pictures."""
+        shown = KEPT[folder]
+        found = [self._found.get(f"{folder}/{network}") for network in NETWORKS]
+        known = [block for block in found if block is not None and set(shown.values()) <= set(block.methods)]
         if len(known) < len(NETWORKS):
             return None
-        clean, shifted = ([_split(block)[part] for block in known] for part in (0, 1))
+        halves = [half for block in known for half in _split(block)]
         heads = [f"{network}: {what}" for network in NETWORKS for what in ("clean", "shifted")]
         lines = [table_row(["", *heads]), "|---" * (1 + len(heads)) + "|"]
-        blocks_in_order = [block for pair in zip(clean, shifted, strict=True) for block in pair]
-        errors = [formatting.percent(mean_error(block, SOURCE)[0]) for block in blocks_in_order]
+        errors = [formatting.percent(mean_error(block, SOURCE)[0]) for block in halves]
         lines.append(table_row(["source, error %", *errors]))
-        for title, method in PASSES.items():
-            changes = [compare(block, method, SOURCE) for block in blocks_in_order]
-            lines.append(table_row([title, *map(_change, changes)]))
+        for title, method in shown.items():
+            lines.append(table_row([title, *(_change(compare(block, method, SOURCE)) for block in halves)]))
         return "\n".join(lines)
 
     def corruptions(self, run: str) -> str | None:
@@ -141,7 +144,7 @@ def _split(block: ResultBlock) -> tuple[ResultBlock, ResultBlock]:
     return ResultBlock(block.dataset, clean), ResultBlock(block.dataset, shifted)
 
 
-def pass_rows(folder: Path) -> Iterator[dict[str, object]]:
+def kept_rows(folder: Path) -> Iterator[dict[str, object]]:
     """Yield CSV rows of the kept logits of one network: the first view of a version, or the mean of views."""
     for part in sorted(path for path in folder.iterdir() if (path / f"{SOURCE}.npy").exists()):
         corruption, _, level = part.name.partition("-")
@@ -157,17 +160,24 @@ def pass_rows(folder: Path) -> Iterator[dict[str, object]]:
                 answers["mirror-off"] = p.mean(axis=1)
             for method, probabilities in answers.items():
                 wrong = probabilities.argmax(axis=1) != targets
-                fields = (f"passes/{folder.name}", "pictures", *shift, method, len(wrong), int(wrong.sum()))
+                fields = (
+                    f"{folder.parent.name}/{folder.name}",
+                    "pictures",
+                    *shift,
+                    method,
+                    len(wrong),
+                    int(wrong.sum()),
+                )
                 bits = np.packbits(wrong).tobytes().hex()
                 yield dict(zip(COLUMNS, (*fields, None, bits), strict=True))
 
 
-def update_passes(path: Path, passes: Path) -> None:
+def update_kept(path: Path, out: Path) -> None:
     """Rewrite the rows of the networks whose logits are in the folder, and keep those of others."""
     rows: list[Mapping[str, object]] = []
-    for network in NETWORKS:
-        kept = [row for row in read_csv(path) if row["run"] == f"passes/{network}"]
-        rows += pass_rows(passes / network) if (passes / network).exists() else kept
+    for name in (f"{folder}/{network}" for folder in KEPT for network in NETWORKS):
+        kept = [row for row in read_csv(path) if row["run"] == name]
+        rows += kept_rows(out / name) if (out / name).exists() else kept
     write_csv(path, rows)
 
 
@@ -200,10 +210,10 @@ def main(out: Path, docs: Path) -> None:
     commands = {step.name: shlex.join(step.command(OUT)) for step in shown}
     runs = {name: run for name, run in open_started(out, shown) if not run.missing}
     update_csv(docs / "pictures.csv", list(commands), runs)
-    update_passes(docs / "picture_passes.csv", out / "passes")
+    update_kept(docs / "picture_passes.csv", out)
     found = blocks([row for name in ("pictures", "picture_passes") for row in read_csv(docs / f"{name}.csv")])
     page = Page(found, commands, out)
-    names = ("output", "forward", "memo", "trials", "passes", "corruptions")
+    names = ("output", "forward", "memo", "trials", "kept", "corruptions")
     fill_page(docs / "pictures.md", {name: getattr(page, name) for name in names})
     if all(f"passes/{network}" in found for network in NETWORKS):
         with atomic_file(docs / "pictures.svg") as part:

@@ -4,11 +4,11 @@ python -m studies.picture_passes --help.
 OUT/MODEL/PART/VIEWS-N.npy holds the logits of some views of every picture, float16 (pictures, views,
 classes), with batch-norm statistics mixed with prior strength N (off: not mixed), shift-VIEWS-N.npy the shift
 of each view, and targets.npy the classes. Parts are the clean pictures and the validation corruptions at
-levels 1, 3 and 5. With --side S, the network sees each view resized to S pixels, and files are
+some levels. With --side S, the network sees each view resized to S pixels, and files are
 VIEWS-N-S.npy. A file that is there is not computed again.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -36,19 +36,18 @@ from memo_tta.views.restoration import RESTORATIONS
 from memo_tta.views.restored_views import to_float
 from memo_tta.workers.malloc import keep_freed_memory
 
-CLEAN, CORRUPTED = 500, 100  # pictures of a part
-LEVELS = (1, 3, 5)
+CORRUPTED = 100  # pictures of a part
 OFF = "off"
 RANDOM_VIEWS = 4
 
 Views = Callable[[Point, np.random.Generator], Tensor]
 
 
-def parts(pictures: Path) -> Iterator[tuple[str, Dataset]]:
+def parts(pictures: Path, clean_pictures: int, levels: Sequence[int]) -> Iterator[tuple[str, Dataset]]:
     """Yield the name and data of each part."""
     (clean,) = load_parts(str(pictures))
-    yield "clean", balanced(clean, CLEAN)
-    for level in LEVELS:
+    yield "clean", balanced(clean, clean_pictures)
+    for level in levels:
         for corruption in VALIDATION:
             (part,) = load_parts(str(pictures), [corruption], [level])
             yield f"{corruption}-{level}", balanced(part, CORRUPTED)
@@ -148,7 +147,7 @@ def save(path: Path, array: np.ndarray) -> None:
 
 def collect(
     model: str,
-    pictures: Path,
+    named_parts: Iterable[tuple[str, Dataset]],
     out: Path,
     views: Sequence[str],
     priors: Sequence[str],
@@ -158,7 +157,7 @@ def collect(
     whole = load(model)
     whole.module.eval()
     end = "" if side is None else f"-{side}"
-    for name, data in parts(pictures):
+    for name, data in named_parts:
         classifier, part = match_classes(whole, data)
         passes, folder = Passes(classifier, side), out / model / name
         save(folder / "targets.npy", part.targets)
@@ -183,13 +182,24 @@ def collect(
 @click.option(
     "--side", type=click.IntRange(min=32), help="Side in pixels of the input, by default as trained."
 )
+@click.option("--clean", default=500, show_default=True, help="Number of clean pictures.")
+@click.option("--levels", default="1,3,5", show_default=True, help="Levels of the corruptions.")
 @click.option("--threads", default=1, show_default=True, help="Threads of torch.")
 def main(
-    model: str, pictures: Path, out: Path, views: str, priors: str, side: int | None, threads: int
+    model: str,
+    pictures: Path,
+    out: Path,
+    views: str,
+    priors: str,
+    side: int | None,
+    clean: int,
+    levels: str,
+    threads: int,
 ) -> None:
     keep_freed_memory()
     torch.set_num_threads(threads)
-    collect(model, pictures, out, views.split(","), priors.split(","), side)
+    named_parts = parts(pictures, clean, [int(level) for level in levels.split(",")])
+    collect(model, named_parts, out, views.split(","), priors.split(","), side)
 
 
 if __name__ == "__main__":

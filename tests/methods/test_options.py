@@ -3,13 +3,16 @@
 import inspect
 import math
 import pydoc
+from typing import Any
 
 import pytest
+from torch import nn
 
 import memo_tta as mt
 from memo_tta.errors import ConfigError, UnknownName
 from memo_tta.methods import METHODS
 from memo_tta.methods.options import Number
+from memo_tta.models.zoo import ZOO
 from tests.nets import build_classifier, everything, pictures
 
 
@@ -196,3 +199,32 @@ def test_ends_of_an_interval_count_as_written(interval, inside, outside):
     for value in [*outside, math.nan, math.inf, True, "1", None]:
         with pytest.raises(ConfigError, match="x: expected"):
             values.check("x", value)
+
+
+def large_model(**settings: Any) -> mt.Classifier:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 65 * 65, 2))
+    return mt.Classifier(module, size=65, mean=(0.5,) * 3, std=(0.5,) * 3, settings=settings)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name.startswith("memo")])
+def test_memo_is_careful_with_large_images_of_untuned_models(name):
+    careful = {"augment": "augmix-mild", "prior_strength": 16, "skip_margin": 0.8, "skip_shift": 0.2}
+    options = vars(mt.method(name, large_model()).options)
+    assert careful.items() <= options.items()
+    assert vars(METHODS[name].resolve({}, {}, 65)) == options
+    changed = mt.method(name, large_model(), skip_shift=None, augment="augmix").options
+    assert (changed.skip_shift, changed.augment, changed.skip_margin) == (None, "augmix", 0.8)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        mt.method("memo", large_model(lr=0.001)).options,  # tuned
+        mt.Memo(large_model()).options,
+        METHODS["memo"].resolve({}, {}, 64),
+        METHODS["memo"].resolve(ZOO["resnet50"].settings, {}, 224),
+    ],
+)
+def test_memo_is_the_paper_s_elsewhere(options):
+    assert (options.augment, options.prior_strength) == ("augmix", 16)
+    assert options.skip_margin is None and options.skip_shift is None

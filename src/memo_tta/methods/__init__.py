@@ -26,7 +26,7 @@ from memo_tta.views.crop_flip import PADDED_UP_TO
 NO_SETTINGS: Mapping[str, Any] = {}
 # MEMO on networks that the paper has not tuned: views that keep the object, and gates that leave clean images
 # alone. Chosen on validation corruptions and clean images.
-UNTUNED_MEMO = {"augment": "augmix-mild", "prior_strength": 16, "skip_margin": 0.8, "skip_shift": SHIFTED}
+UNTUNED_MEMO = {"augment": "augmix-mild", "skip_margin": 0.8, "skip_shift": SHIFTED}
 
 
 @dataclass(frozen=True)
