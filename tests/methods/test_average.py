@@ -242,6 +242,8 @@ def test_by_shift_a_pass_counts_in_inverse_proportion_to_its_own(distance):
     found = robust.predict(image)
     assert found.status == "averaged"
     np.testing.assert_allclose(found.probabilities.numpy(), wanted, atol=1e-5)
+    rounded = mt.method("restore", classifier, **NO_GATE, precision="bf16").predict(image)
+    np.testing.assert_allclose(rounded.probabilities.numpy(), wanted, atol=0.01)
     in_parts = mt.method("restore", classifier, **NO_GATE, micro_batch=1).predict(image)
     torch.testing.assert_close(in_parts.logits, found.logits, rtol=1e-5, atol=1e-5)
     (row,) = mt.method("restore", classifier, **NO_GATE)(classifier.point(image).x[None])

@@ -14,15 +14,19 @@ SHOWN = ("optimizer", "lr", "n_views", "augment", "prior_strength", "skip_margin
 def methods(name: str | None) -> None:
     """List the methods, or the options of the method NAME with their defaults and meaning."""
     from memo_tta.methods import METHODS
+    from memo_tta.views.crop_flip import PADDED_UP_TO
 
     if name is not None:
         entry = METHODS[name]
         click.echo(f"{name}: {entry.about}")
         table = Table("option", "default", "values", "meaning", box=None, pad_edge=False)
         table.columns[0].no_wrap = True
+        large = vars(entry.resolve({}, {}, PADDED_UP_TO + 1))
         for option in entry.declarations.values():
-            cells = (option.name, str(option.default), option.shown_values, option.meaning)
-            table.add_row(*map(escape, cells))
+            default, on_large = str(option.default), str(large[option.name])
+            if on_large != default:
+                default = f"{default}; {on_large} above {PADDED_UP_TO} pixels"
+            table.add_row(*map(escape, (option.name, default, option.shown_values, option.meaning)))
     else:
         table = Table("method", "batch size", "state", "gradient", "what it does", box=None, pad_edge=False)
         table.columns[0].no_wrap = True

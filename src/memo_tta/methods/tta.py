@@ -74,10 +74,11 @@ class TTA(ViewMethod[TTAOptions]):
             if reason := first_views_gate(self.options, source, lambda n: self.view_logits(views.first(n))):
                 return Outcome(Status.GATED, reason=reason)
             drawn = views.draw()[: self.options.clean_views if cleanness(shift) > 0 else None]
-            known = self._source_view(drawn, batch)
+            starts_with_point = torch.equal(drawn[:1], batch.x.to(drawn.device))
+            known = self.source_pass(batch) if starts_with_point and self._source_is_known else None
             with measuring_shift(self._statistics_layers if self._is_by_shift else []) as meter:
                 passed = MeasuredPass.joined(list(self._passes(drawn, known, meter)))
-        average, combined = self._averages(passed, known)
+        average, combined = self._averages(passed, source=0 if starts_with_point else None)
         seen = SeenViews(drawn, passed.logits, passed.logits) if batch.explain else None
         reason = "averaged over the views, nothing adapted"
         return Outcome(Status.AVERAGED, combined, reason, float(entropy(average)), seen)
@@ -87,10 +88,10 @@ class TTA(ViewMethod[TTAOptions]):
         """Whether the source prediction or its shift is needed before the views are classified."""
         return self.options.needs_source or self.options.clean_views is not None
 
-    def _source_view(self, views: Tensor, batch: Batch) -> MeasuredPass | None:
-        """Return the source's pass if it was needed and the first view is the point itself."""
-        is_known = self.needs_source and self.options.precision == "float32"
-        return self.source_pass(batch) if is_known and torch.equal(views[:1], batch.x) else None
+    @property
+    def _source_is_known(self) -> bool:
+        """Whether the source's pass was made already, as this method would make it."""
+        return self.needs_source and self.options.precision == "float32"
 
     def _passes(self, views: Tensor, known: MeasuredPass | None, meter: ShiftMeter) -> Iterator[MeasuredPass]:
         """Classify views with running statistics, and the other groups each with its own mixed ones."""
@@ -115,9 +116,9 @@ class TTA(ViewMethod[TTAOptions]):
         parts = torch.split(views, self.options.micro_batch or len(views))
         return MeasuredPass.joined([MeasuredPass(self.forward(part), meter.shift()) for part in parts])
 
-    def _averages(self, passed: MeasuredPass, known: MeasuredPass | None) -> tuple[Tensor, Tensor]:
+    def _averages(self, passed: MeasuredPass, source: int | None) -> tuple[Tensor, Tensor]:
         """Return log-probabilities: the average over all views, and what the prediction is made from."""
         if self._is_by_shift and passed.shift is not None:
-            average = by_shift(passed.logits, passed.shift, None if known is None else 0)
+            average = by_shift(passed.logits, passed.shift, source)
             return average, average
         return self._average(passed.logits), self._combine(passed.logits)
