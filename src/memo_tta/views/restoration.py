@@ -57,21 +57,27 @@ def denoise(x: Tensor) -> Tensor:
     variance = noise_variance(x) - MAX_NOISE**2
     if variance <= 0:
         return x
-    height, width = x.shape[1:]
     colours = F.normalize(torch.tensor(COLOUR_BASIS, dtype=x.dtype, device=x.device))
+    threshold = THRESHOLD * math.sqrt(variance)
+    clean = [_denoise_colour(colour, threshold) for colour in torch.einsum("ij,jhw->ihw", colours, x)]
+    return torch.einsum("ji,jhw->ihw", colours, torch.stack(clean))
+
+
+def _denoise_colour(x: Tensor, threshold: float) -> Tensor:
+    """Denoise one colour, (height, width): the patches of all three together would not fit the cache."""
+    height, width = x.shape
     margin = PATCH - 1
-    padded = _reflect_pad(torch.einsum("ij,jhw->ihw", colours, x), margin)
+    padded = _reflect_pad(x[None], margin)
     basis = _dct_basis(PATCH).to(x.dtype).to(x.device)
     step = min(PATCH // 2, 1 + max(height, width) // 100)  # large images need only some of the patches
-    coefficients = basis @ F.unfold(padded[:, None], PATCH, stride=step)  # (3, frequencies, patches)
-    is_kept = coefficients.abs() > THRESHOLD * math.sqrt(variance)
-    is_kept[:, 0] = True  # a patch's mean is no noise
-    weight = 1 / is_kept.sum(dim=1, keepdim=True)  # fewer coefficients hold less noise
+    coefficients = basis @ F.unfold(padded, PATCH, stride=step)  # (frequencies, patches)
+    is_kept = coefficients.abs() > threshold
+    is_kept[0] = True  # a patch's mean is no noise
+    weight = 1 / is_kept.sum(dim=0, keepdim=True)  # fewer coefficients hold less noise
     size = padded.shape[1:]
-    total = F.fold((basis.T @ (coefficients * is_kept)) * weight, size, PATCH, stride=step)[:, 0]
-    weights = F.fold(weight.expand(-1, PATCH**2, -1), size, PATCH, stride=step)[:, 0]
-    clean = (total / weights)[:, margin : margin + height, margin : margin + width]
-    return torch.einsum("ji,jhw->ihw", colours, clean)
+    total = F.fold((basis.T @ coefficients.mul_(is_kept)).mul_(weight), size, PATCH, stride=step)[0]
+    weights = F.fold(weight.expand(PATCH**2, -1), size, PATCH, stride=step)[0]
+    return (total / weights)[margin : margin + height, margin : margin + width]
 
 
 def noise_variance(x: Tensor) -> float:
