@@ -222,12 +222,16 @@ def test_by_shift_a_pass_counts_in_inverse_proportion_to_its_own(distance):
     module = classifier.module
     conv, norm = module.get_submodule("0"), module.get_submodule("1")
     assert isinstance(norm, nn.BatchNorm2d) and norm.running_mean is not None and norm.running_var is not None
+    head = module.get_submodule("8")
+    assert isinstance(head, nn.Linear)
     views = classifier.normalise(RestoredVersions(SIZE)(image, 4, np.random.default_rng(0)))
     with torch.no_grad():
         means = conv(views).mean(dim=(2, 3)).numpy()
         variance = norm.running_var.numpy()
         trained = means[0] + distance * np.sqrt(variance)
         norm.running_mean.copy_(torch.from_numpy(trained))
+        head.weight *= 100  # so that versions of the image get different predictions
+        head.bias -= module(views[:1])[0]
         rows = [module(view) for view in views[:2].split(1)]
         with mixed_statistics(module, 16):
             rows += [module(view) for view in views[2:].split(1)]
@@ -237,6 +241,7 @@ def test_by_shift_a_pass_counts_in_inverse_proportion_to_its_own(distance):
     weights[0] *= 1 + 3 * max(0.0, 1 - shift[0] / 0.2)
     used = 4 if shift[0] >= 0.2 else 3
     probabilities = torch.cat(rows).softmax(dim=1).numpy()
+    assert np.ptp(probabilities, axis=0).max() > 0.1
     wanted = np.average(probabilities[:used], axis=0, weights=weights[:used])
     robust = mt.method("restore", classifier, **NO_GATE)
     found = robust.predict(image)
