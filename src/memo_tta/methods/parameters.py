@@ -1,7 +1,7 @@
 """Choose the parameters that a method adapts."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from torch import nn
 from torch.nn import Parameter
@@ -11,12 +11,17 @@ from memo_tta.models.batch_norm import norm_layers
 
 ParameterChoice = str | Callable[[str, Parameter], bool]
 
+LAST = re.compile(r"last:(\d+)")
+CONTAINERS = (nn.Sequential, nn.ModuleList)
+MOST = 0.8  # of the parameters: a network in a wrapper, or an encoder between embedding and head
+
 
 def choose_parameters(module: nn.Module, choice: ParameterChoice) -> list[Parameter]:
     """Return the parameters of a choice; raise ConfigError if there are none.
 
-    A choice is 'all', 'norm', 'head', a regular expression searched in the names, or a predicate of (name,
-    parameter).
+    A choice is 'all', 'norm', 'head', 'last:K' (the last K blocks), a regular expression searched in the
+    names, or a predicate of (name, parameter). Autograd records nothing before the first chosen parameter:
+    with the last blocks, no activation of the others is kept and no gradient flows through them.
     """
     named = [(name, p) for name, p in module.named_parameters() if p.is_floating_point() and p.numel()]
     is_chosen = _predicate(module, choice)
@@ -38,15 +43,49 @@ def _predicate(module: nn.Module, choice: ParameterChoice) -> Callable[[str, Par
     if choice == "all":
         return lambda _name, _parameter: True
     if choice in LAYERS:
-        ids = {id(p) for layer in LAYERS[choice](module) for p in layer.parameters(recurse=False)}
-        return lambda _name, parameter: id(parameter) in ids
+        return _belongs_to(p for layer in LAYERS[choice](module) for p in layer.parameters(recurse=False))
+    if last := LAST.fullmatch(choice):
+        return _belongs_to(p for block in _last_blocks(module, int(last[1])) for p in block.parameters())
     try:
         pattern = re.compile(choice)
     except re.error as error:
         raise ConfigError(
-            f"params: {choice!r} is neither 'all', 'norm' or 'head' nor a regular expression ({error})"
+            f"params: {choice!r}: not 'all', 'norm', 'head' or 'last:K', nor a regular expression ({error})"
         ) from None
     return lambda name, _parameter: pattern.search(name) is not None
+
+
+def _belongs_to(parameters: Iterable[Parameter]) -> Callable[[str, Parameter], bool]:
+    ids = {id(p) for p in parameters}
+    return lambda _name, parameter: id(parameter) in ids
+
+
+def _last_blocks(module: nn.Module, count: int) -> list[nn.Module]:
+    """Return the last blocks; raise ConfigError if there are not so many."""
+    found = list(blocks(module))
+    if not 1 <= count <= len(found):
+        raise ConfigError(
+            f"params: 'last:{count}': expected 1 to {len(found)}, the blocks of {type(module).__name__}"
+        )
+    return found[-count:]
+
+
+def blocks(module: nn.Module) -> Iterator[nn.Module]:
+    """Yield the parts of a network that have parameters, in order, the head last.
+
+    A container counts as its members, and so does a part that holds most of the network.
+    """
+    total = _size(module)
+    for child in module.children():
+        is_expanded = type(child) in CONTAINERS or _size(child) > MOST * total
+        if is_expanded and next(child.children(), None) is not None:
+            yield from blocks(child)
+        elif _size(child):
+            yield child
+
+
+def _size(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
 
 
 def _head(module: nn.Module) -> list[nn.Module]:

@@ -119,11 +119,11 @@ class UpdateOptions(Options):
     params: ParameterChoice = option(
         "all",
         Described(
-            "'all', 'norm', 'head', a regular expression or a predicate",
+            "'all', 'norm', 'head', 'last:K', a regular expression or a predicate",
             lambda value: isinstance(value, str) or callable(value),
         ),
-        "parameters to adapt; a regular expression is searched in their names, a predicate takes "
-        "(name, parameter)",
+        "parameters to adapt; last:K means those of the last K blocks, head included; a regular expression "
+        "is searched in their names, a predicate takes (name, parameter)",
     )
     prior_strength: float | None = with_default(BatchNormOptions, "prior_strength", 16, can_be_none=True)
 
