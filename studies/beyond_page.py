@@ -23,7 +23,7 @@ from memo_tta.report.run import Run
 from studies import reproduction_runs, result_files
 from studies.beyond_runs import steps
 from studies.page_markers import fill_page
-from studies.reproduction_page import AUTHORS, OUT, PICTURES, open_started
+from studies.reproduction_page import AUTHORS, OUT, open_started
 
 METHODS = ("source", "tta", "memo", "restore")
 
@@ -104,13 +104,12 @@ class Page:
         """Return the commands of runs as a code block."""
         return "```sh\n" + "\n".join(self._commands[name] for name in names) + "\n```\n\n"
 
-    def _error_from_counts(self, clean: str, corrupted: str = "") -> ErrorOf:
-        """Return a function that takes errors that a block does not have from the counts of these runs."""
+    def _error_from_counts(self, run: str) -> ErrorOf:
+        """Return a function that takes errors that a block does not have from the counts of this run."""
 
         def error_of(block: ResultBlock, method: str) -> float:
             if method in block.methods:
                 return _own_error(block, method)
-            run = corrupted if block.is_corrupted else clean
             return fmean(self._errors[run, shift, method] for shift in block.parts)
 
         return error_of
@@ -170,10 +169,10 @@ def _change(block: ResultBlock, baseline: str, error_of: ErrorOf) -> str:
 @click.argument("out", type=click.Path(exists=True, path_type=Path))
 @click.option("--docs", default="docs", show_default=True, type=click.Path(exists=True, path_type=Path))
 def main(out: Path, docs: Path) -> None:
-    shown = list(steps(OUT, AUTHORS, PICTURES))
+    shown = list(steps(AUTHORS))
     commands = {step.name: shlex.join(step.command(OUT)) for step in shown}
     runs = {name: run for name, run in open_started(out, shown) if not run.missing}
-    reproduced = [step.name for step in reproduction_runs.steps(OUT, AUTHORS, PICTURES)]
+    reproduced = [step.name for step in reproduction_runs.steps(AUTHORS)]
     files = {docs / "reproduction.csv": reproduced}
     files[docs / "beyond.csv"] = [name for name in commands if name not in reproduced]
     for path, names in files.items():

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from memo_tta.methods import METHODS as TABLE
-from studies.reproduction_runs import Cifar, Step, steps_command
+from studies.reproduction_runs import Cifar, Step, authors_command
 
 METHODS = "source,tta,memo,restore"
 # The best options of studies.choose_step: `restore` with a gradient step is memo on restored views.
@@ -32,7 +32,7 @@ def timing(cifar: Cifar) -> Iterator[Step]:
     yield cifar.evaluate("time-c", METHODS, "--severities", "5", "--limit", "20", "--workers", "1")
 
 
-def steps(_out: Path, authors: Path | None, _pictures: Path | None) -> Iterator[Step]:
+def steps(authors: Path | None) -> Iterator[Step]:
     """Yield all experiments."""
     published = [] if authors is None else [Cifar("authors", authors)]
     for cifar in published:
@@ -42,7 +42,7 @@ def steps(_out: Path, authors: Path | None, _pictures: Path | None) -> Iterator[
     yield from restore_on_cifar(Cifar("shipped", None))
 
 
-main = steps_command(steps, __doc__)
+main = authors_command(steps, __doc__)
 
 if __name__ == "__main__":
     main()

@@ -22,11 +22,12 @@ from memo_tta.report.markdown import table_row
 from memo_tta.report.plots import GREY, LINES, drawing
 from studies.page_markers import fill_page
 from studies.picture_runs import NETWORKS, TRIALS, TRIED, steps
-from studies.reproduction_page import AUTHORS, OUT, PICTURES, open_started
+from studies.reproduction_page import OUT, open_started
 from studies.result_files import COLUMNS, blocks, read_csv, update_csv, write_csv
 
 FORWARD = ("tta", "bn1", "restore")
 SOURCE = "plain-off"
+PICTURES = Path("pictures")  # shown in commands instead of this machine's path
 # By the names of the files that studies.picture_passes wrote.
 PRIORS = ("4", "8", "16", "32", "64", "256", "1024")
 PASSES = {
@@ -206,7 +207,7 @@ def _of_corruption(block: ResultBlock, corruption: str) -> ResultBlock:
 @click.argument("out", type=click.Path(exists=True, path_type=Path))
 @click.option("--docs", default="docs", show_default=True, type=click.Path(exists=True, path_type=Path))
 def main(out: Path, docs: Path) -> None:
-    shown = list(steps(OUT, AUTHORS, PICTURES))
+    shown = list(steps(PICTURES))
     commands = {step.name: shlex.join(step.command(OUT)) for step in shown}
     runs = {name: run for name, run in open_started(out, shown) if not run.missing}
     update_csv(docs / "pictures.csv", list(commands), runs)

@@ -54,7 +54,7 @@ class Pictures:
             yield self.evaluate(f"{name}-corrupted", MEMO, *words, "--severities", "5", "--limit", "40")
 
 
-def steps(_out: Path, _authors: Path | None, pictures: Path | None) -> Iterator[Step]:
+def steps(pictures: Path | None) -> Iterator[Step]:
     """Yield all experiments; there are none without pictures."""
     if pictures is not None:
         for network in TRIED:
@@ -65,7 +65,7 @@ def steps(_out: Path, _authors: Path | None, pictures: Path | None) -> Iterator[
             yield from Pictures(network, pictures).memo()
 
 
-main = steps_command(steps, __doc__)
+main = steps_command(steps, __doc__, "--pictures", "Folder with a sub-folder per ImageNet class.")
 
 if __name__ == "__main__":
     main()

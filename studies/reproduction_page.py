@@ -27,7 +27,7 @@ from studies.reproduction_runs import BATCHES, NORMS, Step, steps
 from studies.result_files import blocks, joined, read_csv, update_csv
 
 # Shown in commands instead of this machine's paths.
-OUT, AUTHORS, PICTURES = Path("runs"), Path("resnet26_gn.npz"), Path("pictures")
+OUT, AUTHORS = Path("runs"), Path("resnet26_gn.npz")
 
 
 # The three bundled networks: runs on the same images are in one group.
@@ -108,7 +108,7 @@ def open_started(out: Path, shown: Sequence[Step]) -> Iterator[tuple[str, Run]]:
 @click.argument("out", type=click.Path(exists=True, path_type=Path))
 @click.option("--docs", default="docs", show_default=True, type=click.Path(exists=True, path_type=Path))
 def main(out: Path, docs: Path) -> None:
-    shown: list[Step] = list(steps(OUT, AUTHORS, PICTURES))
+    shown: list[Step] = list(steps(AUTHORS))
     commands = {step.name: shlex.join(step.command(OUT)) for step in shown}
     runs = dict(open_started(out, shown))
     update_csv(docs / "reproduction.csv", list(commands), runs)

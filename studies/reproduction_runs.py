@@ -9,15 +9,10 @@ from pathlib import Path
 import click
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)  # numbers of views, the paper's B
-NETWORKS = ("efficientnet_lite0", "mobilenet_v2")  # with real ImageNet weights
-PICTURE_METHODS = "source,tta,bn1,memo,tent-bs1"
-PICTURE_VIEWS = "16"
-TUNING = ("--limit", "20", "--n-views", "8")  # half the views: tuning only compares options
 NORMS = ("resnet20-bn", "cct2")  # batch norm and layer norm, beside the group norm of resnet26
 NORM_METHODS = "source,tta,bn1,bn,tent,tent-episodic,tent-bs1,memo,restore"
 TENT_METHODS = "source,tent,tent-episodic,tent-bs1"  # resnet26 has no batch norm to mix
 NORM_CORRUPTED = ("--severities", "1,3,5", "--limit", "200")
-PICTURE_SHIFTS = ("gaussian_noise,motion_blur,contrast,jpeg_compression", "3,5")
 
 
 @dataclass(frozen=True)
@@ -32,7 +27,7 @@ class Step:
         return ["memo", *self.words, "--out", str(out / self.name)]
 
 
-Steps = Callable[[Path, Path | None, Path | None], Iterator[Step]]  # from OUT, --authors and --pictures
+Steps = Callable[[Path | None], Iterator[Step]]  # from the path that an option gives
 
 
 @dataclass(frozen=True)
@@ -78,21 +73,7 @@ def other_norms(network: str) -> Iterator[Step]:
     yield cifar.evaluate("cifar10-c", NORM_METHODS, *NORM_CORRUPTED)
 
 
-def on_pictures(network: str, pictures: Path, out: Path) -> Iterator[Step]:
-    """Yield tuning on the validation corruptions, then evaluations on clean and corrupted pictures."""
-    tuning = Step(
-        f"{network}/memo.toml",
-        ("tune", str(pictures), "--model", network, *TUNING),
-    )
-    yield tuning
-    words = ("evaluate", str(pictures), "--model", network, "--methods", PICTURE_METHODS)
-    words += ("--config", str(out / tuning.name), "--option", f"n_views={PICTURE_VIEWS}", "--limit", "100")
-    yield Step(f"{network}/clean", words)
-    corruptions, levels = PICTURE_SHIFTS
-    yield Step(f"{network}/corrupted", (*words, "--corruptions", corruptions, "--severities", levels))
-
-
-def steps(out: Path, authors: Path | None, pictures: Path | None) -> Iterator[Step]:
+def steps(authors: Path | None) -> Iterator[Step]:
     """Yield all experiments, the most important first: together they take hours."""
     shipped = Cifar("shipped", None)
     published = [] if authors is None else [Cifar("authors", authors)]
@@ -105,9 +86,6 @@ def steps(out: Path, authors: Path | None, pictures: Path | None) -> Iterator[St
         yield from other_norms(network)
     yield shipped.evaluate("tent", TENT_METHODS)
     yield shipped.evaluate("tent-c", TENT_METHODS, *NORM_CORRUPTED)
-    if pictures is not None:
-        for network in NETWORKS:
-            yield from on_pictures(network, pictures, out)
     for cifar in published:
         yield from cifar.ablations()
     joint = ("evaluate", "cifar10", "--model", "resnet26-joint", "--methods", "source,ttt")
@@ -117,17 +95,14 @@ def steps(out: Path, authors: Path | None, pictures: Path | None) -> Iterator[St
     yield from shipped.views()
 
 
-def steps_command(steps: Steps, help_text: str | None) -> click.Command:
+def steps_command(steps: Steps, help_text: str | None, option: str, option_help: str) -> click.Command:
     """Return a command that runs the steps one after the other; completed steps finish at once."""
 
     @click.command(help=help_text)
     @click.argument("out", type=click.Path(path_type=Path))
-    @click.option("--authors", type=click.Path(exists=True, path_type=Path), help="The authors' ResNet-26.")
-    @click.option(
-        "--pictures", type=click.Path(exists=True, path_type=Path), help="Folder per ImageNet class."
-    )
-    def command(out: Path, authors: Path | None, pictures: Path | None) -> None:
-        for step in steps(out, authors, pictures):
+    @click.option(option, "given", type=click.Path(exists=True, path_type=Path), help=option_help)
+    def command(out: Path, given: Path | None) -> None:
+        for step in steps(given):
             words = step.command(out)
             click.echo(" ".join(words))
             if code := subprocess.run([sys.executable, "-m", "memo_tta", *words[1:]]).returncode:
@@ -136,7 +111,12 @@ def steps_command(steps: Steps, help_text: str | None) -> click.Command:
     return command
 
 
-main = steps_command(steps, __doc__)
+def authors_command(steps: Steps, help_text: str | None) -> click.Command:
+    """Return a command for experiments of which some need the authors' weights."""
+    return steps_command(steps, help_text, "--authors", "The authors' ResNet-26.")
+
+
+main = authors_command(steps, __doc__)
 
 if __name__ == "__main__":
     main()

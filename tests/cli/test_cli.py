@@ -213,6 +213,12 @@ def test_a_method_s_options_are_listed_with_their_meaning(memo, name):
         assert declared.name in words and set(declared.meaning.split()) <= set(words.split())
 
 
+def test_defaults_for_large_images_are_listed(memo):
+    restore, tuned = (" ".join(memo("methods", name)[1].split()) for name in ("restore", "memo"))
+    assert "16; 4 above 64 pixels" in restore and "tuned" not in restore.split()
+    assert "augmix-mild above" in tuned and "tuned" in tuned.split()
+
+
 def test_a_removed_option_names_its_replacement(memo, weights, image, tmp_path):
     model = ("predict", image, "--model", "resnet26", "--weights", weights)
     config = tmp_path / "memo.toml"

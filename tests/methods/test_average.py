@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax, xlogy
-from torch import nn
+from torch import Tensor, nn
 
 import memo_tta as mt
 from memo_tta.errors import ConfigError, UnknownName
@@ -267,7 +267,10 @@ def test_without_batch_norm_views_count_alike():
 def test_a_view_without_any_shift_gets_a_finite_weight():
     logits = torch.tensor([[2.0, 0.0], [0.0, 3.0]])
     torch.testing.assert_close(
-        by_shift(logits, torch.tensor([0.0, 1.0]), None), logits[0].log_softmax(0), atol=1e-5, rtol=0
+        by_shift(logits, torch.tensor([0.0, 1.0]), with_image=False),
+        logits[0].log_softmax(0),
+        atol=1e-5,
+        rtol=0,
     )
 
 
@@ -282,17 +285,37 @@ def test_the_image_itself_is_classified_once():
     assert torch.equal(mirrored, half.flip(2)) and not torch.equal(half, plain)
 
 
-def test_given_views_are_classified_once_each():
+def test_all_given_views_count_with_mixed_statistics():
     classifier = large_classifier()
     x, views = torch.randn(7, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0)).split([1, 6])
-    module = classifier.module
-    with torch.no_grad():
-        running = module(views[:2])
-        with mixed_statistics(module, 16):
-            mixed = module(views[2:])
-    robust = view_method("restore", classifier, **NO_GATE, weighting="uniform", clean_views=None)
-    wanted = torch.cat([running, mixed]).softmax(dim=1).mean(dim=0)
+    robust = view_method("restore", classifier, **NO_GATE, weighting="uniform")
+    with torch.no_grad(), mixed_statistics(classifier.module, 16):
+        wanted = classifier.module(views).softmax(dim=1).mean(dim=0)
     torch.testing.assert_close(robust.predict_views(x, views).probabilities.float(), wanted)
+
+
+def test_an_input_that_is_no_exact_image_is_known_to_be_the_first_version():
+    classifier, seen = large_classifier(), list[Tensor]()
+    x = classifier.point(large_image()).x[None]
+    exact = mt.method("restore", classifier, **NO_GATE)(x)
+    classifier.module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    near = mt.method("restore", classifier, **NO_GATE)(x + 1e-4)
+    assert [len(each) for each in seen] in ([1] * 3, [1] * 4)
+    torch.testing.assert_close(near, exact, atol=0.01, rtol=0)
+
+
+def test_few_views_of_a_clean_image_are_grouped_as_few_views():
+    """Of 16 views 4 show the image, of 8 views 2: the prediction of 8 is that of a method with 8 views."""
+    classifier, image = build_classifier("batch-norm"), pictures(1)[0]
+    norm = classifier.module.get_submodule("1")
+    shift = mt.method("source", classifier).predict(image).shift
+    assert shift is not None and isinstance(norm, nn.BatchNorm2d) and norm.running_var is not None
+    norm.running_var *= 10 * shift  # the shift is 0.1 now, as of a clean image
+    options: dict[str, Any] = {"weighting": "confidence", "temperature": 30.0, **NO_GATE}
+    few = mt.method("restore", classifier, clean_views=8, **options).predict(image, sample_id=0)
+    wanted = mt.method("restore", classifier, n_views=8, **options).predict(image, sample_id=0)
+    assert few.shift == pytest.approx(0.1, abs=0.01)
+    torch.testing.assert_close(few.logits, wanted.logits)
 
 
 @pytest.mark.parametrize("setting", [{"threshold": 0.5}, {"select": 0.5}, {"n_views": 3, "lr": 1.0}])

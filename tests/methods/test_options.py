@@ -212,6 +212,7 @@ def large_model(**settings: Any) -> mt.Classifier:
 def test_memo_is_careful_with_large_images_of_untuned_models(name):
     careful = {"augment": "augmix-mild", "prior_strength": 16, "skip_margin": 0.8, "skip_shift": 0.2}
     options = vars(mt.method(name, large_model()).options)
+    assert vars(mt.method(name, large_model(n_views=64)).options) == options  # not a sign of tuning
     assert careful.items() <= options.items()
     assert vars(METHODS[name].resolve({}, {}, 65)) == options
     changed = mt.method(name, large_model(), skip_shift=None, augment="augmix").options

@@ -29,7 +29,7 @@ def names_of(module: nn.Module) -> list[str]:
 def test_blocks_are_disjoint_in_order_and_hold_nearly_all_parameters(name):
     with torch.device("meta"):
         module = ZOO[name].build(10)
-    found = list(blocks(module))
+    found = blocks(module)
     held = sum(p.numel() for block in found for p in block.parameters())
     assert 0.95 < held / sum(p.numel() for p in module.parameters()) <= 1
     assert len(found) >= 4
@@ -43,12 +43,19 @@ def test_the_last_blocks_are_found_in_a_wrapper_too(name):
     with torch.device("meta"):
         module = ZOO[name].build(10)
     assert names_of(module)[-len(LAST[name]) :] == LAST[name]
-    assert list(blocks(nn.Sequential(nn.Identity(), module))) == list(blocks(module))
+    assert blocks(nn.Sequential(nn.Identity(), module)) == blocks(module)
+
+
+def test_a_stage_of_one_block_is_one_block():
+    block = nn.ModuleDict({"conv": nn.Conv2d(3, 3, 1), "norm": nn.BatchNorm2d(3)})
+    stages = nn.Sequential(nn.Sequential(block), nn.Sequential(nn.Conv2d(3, 64, 3), nn.Conv2d(64, 8, 3)))
+    module = nn.ModuleDict({"stages": stages, "head": nn.Linear(8, 2)})
+    assert [type(part).__name__ for part in blocks(module)] == ["ModuleDict", "Conv2d", "Conv2d", "Linear"]
 
 
 def test_the_last_blocks_are_chosen():
     module = build_classifier("batch-norm").module
-    found = list(blocks(module))
+    found = blocks(module)
     for count in range(1, len(found) + 1):
         wanted = [p for block in found[-count:] for p in block.parameters()]
         assert {id(p) for p in choose_parameters(module, f"last:{count}")} == {id(p) for p in wanted}
@@ -58,7 +65,7 @@ def test_the_last_blocks_are_chosen():
 
 def test_nothing_before_the_last_blocks_is_recorded():
     classifier, recorded = build_classifier("batch-norm"), list[bool]()
-    found = list(blocks(classifier.module))
+    found = blocks(classifier.module)
     for block in found:
         block.register_forward_hook(lambda _module, _inputs, output: recorded.append(output.requires_grad))
     before = everything(classifier.module)

@@ -17,7 +17,11 @@ from tests.nets import pictures
 @pytest.mark.parametrize("name", ZOO)
 def test_every_model_can_be_listed_and_says_how_to_get_its_weights(memo, name):
     code, out, _ = memo("models", name)
-    assert code == 0 and ZOO[name].about in out and "weights" in out and "n_views" in out
+    assert code == 0 and ZOO[name].about in out and "weights" in out
+    rows = {" ".join(line.split()) for line in out.splitlines()}
+    assert {f"memo.{key} {value}" for key, value in ZOO[name].settings.items()} <= rows
+    is_careful = "lr" not in ZOO[name].settings
+    assert f"memo.augment {'augmix-mild' if is_careful else 'augmix'}" in rows
 
 
 def test_the_papers_settings():

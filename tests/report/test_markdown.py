@@ -13,7 +13,7 @@ from memo_tta.evaluation.job import EvaluationJob
 from memo_tta.report.markdown import run_markdown
 from memo_tta.report.paper_comparison import PaperComparison, compare_with_paper
 from memo_tta.report.run import Run, open_run
-from studies import beyond_page, beyond_runs, reproduction_page, result_files
+from studies import beyond_page, beyond_runs, picture_runs, reproduction_page, result_files
 from studies.page_markers import fill
 from studies.reproduction_runs import steps
 from tests.runs import random_records, record, write_run
@@ -104,9 +104,9 @@ def test_the_page_is_filled_and_filled_again(tmp_path):
     assert fill(once, writers) == once
 
 
-@pytest.mark.parametrize("steps", [steps, beyond_runs.steps])
+@pytest.mark.parametrize("steps", [steps, beyond_runs.steps, picture_runs.steps])
 def test_every_step_is_a_command_that_exists(tmp_path, memo, steps):
-    everything = list(steps(tmp_path, tmp_path / "weights.npz", tmp_path / "pictures"))
+    everything = list(steps(tmp_path / "given"))
     names = [step.name for step in everything]
     assert len(set(names)) == len(names)
     for command in {step.words[0] for step in everything}:

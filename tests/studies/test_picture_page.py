@@ -101,6 +101,6 @@ def test_every_section_of_the_page_has_a_writer_and_every_experiment_a_name():
     text = (ROOT / "docs/pictures.md").read_text("utf-8")
     sections = {match[2] for match in MARKED.finditer(text)}
     assert sections == {"output", "forward", "memo", "trials", "kept", "corruptions"}
-    names = [step.name for step in steps(Path("runs"), None, Path("pictures"))]
+    names = [step.name for step in steps(Path("pictures"))]
     assert len(names) == len(set(names)) == len(NETWORKS) * 6 + len(TRIED) * 4
-    assert not list(steps(Path("runs"), None, None))
+    assert not list(steps(None))

@@ -47,7 +47,7 @@ def test_views_of_large_images_are_its_versions():
     assert torch.equal(mirrored.flip(2), half) and not torch.equal(half, plain)
     assert torch.equal(versions.preview(image, 2, rng()), plain.flip(2)[None])
     assert torch.equal(versions(image, 1, rng()), plain[None])
-    with pytest.raises(InputError, match="need an image of 96 x 96 pixels, got 32 x 32"):
+    with pytest.raises(InputError, match="expected an image of 96 x 96 pixels, got 32 x 32"):
         versions(IMAGE, 4, rng())
 
 
@@ -70,7 +70,7 @@ def test_what_is_refused():
         Restore(32, {"plain": 0})
     with pytest.raises(ConfigError, match="shares: expected at least one version"):
         Restore(32, {})
-    with pytest.raises(InputError, match="need an image of 16 x 16 pixels, got 32 x 32"):
+    with pytest.raises(InputError, match="expected an image of 16 x 16 pixels, got 32 x 32"):
         Restore(16)(IMAGE, 4, rng())
     with pytest.raises(InputError, match=r"expected a uint8 image of shape \(height, width, 3\)"):
         Restore(32)(IMAGE[..., 0], 4, rng())

@@ -6,7 +6,7 @@ from rich.markup import escape
 from rich.table import Table
 
 PIPE_WIDTH = 160  # columns when the output is not a terminal
-SHOWN = ("optimizer", "lr", "n_views", "augment", "prior_strength", "skip_margin", "skip_shift")
+SHOWN = ("optimizer", "lr", "n_views", "augment", "prior_strength", "skip_margin", "skip_shift")  # MEMO's
 
 
 @click.command(epilog="Example: memo methods memo")
@@ -25,7 +25,8 @@ def methods(name: str | None) -> None:
         for option in entry.declarations.values():
             default, on_large = str(option.default), str(large[option.name])
             if on_large != default:
-                default = f"{default}; {on_large} above {PADDED_UP_TO} pixels"
+                untuned = " if the model was not tuned" if option.name in entry.untuned else ""
+                default = f"{default}; {on_large} above {PADDED_UP_TO} pixels{untuned}"
             table.add_row(*map(escape, (option.name, default, option.shown_values, option.meaning)))
     else:
         table = Table("method", "batch size", "state", "gradient", "what it does", box=None, pad_edge=False)
@@ -59,9 +60,11 @@ def models(name: str | None) -> None:
         table.add_column(overflow="fold")
         error = bundled_error(name)
         table.add_row("classes", f"{len(class_list(entry.classes)):,}, {entry.classes}")
-        memo = METHODS["memo"].resolve(entry.settings, {}, entry.preprocessing["size"])
-        for key, value in [*entry.preprocessing.items(), *((f"memo.{k}", vars(memo)[k]) for k in SHOWN)]:
+        for key, value in entry.preprocessing.items():
             table.add_row(key, str(value))
+        memo = vars(METHODS["memo"].resolve(entry.settings, {}, entry.preprocessing["size"]))
+        for key in dict.fromkeys([*entry.settings, *SHOWN]):
+            table.add_row(f"memo.{key}", str(memo[key]))
         table.add_row("weights", how_to_get(name) if error is None else _bundled(error))
         click.echo(f"{name}: {entry.about}")
         console.print(table)

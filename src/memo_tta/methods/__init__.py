@@ -34,7 +34,7 @@ class MethodEntry:
     """A row of the table: a method class, and defaults that replace those of its options.
 
     Call the entry with a classifier to build the method. On large images, `large` are the defaults instead,
-    and `untuned` are added to them if the model has no settings of its own.
+    and `untuned` are added to them if the model was not tuned: if its settings have no learning rate.
     """
 
     about: str
@@ -69,10 +69,8 @@ class MethodEntry:
     ) -> dict[str, Any]:
         defaults = self.defaults
         if size is not None and size > PADDED_UP_TO:
-            defaults = {
-                **(defaults if self.large is None else self.large),
-                **({} if settings else self.untuned),
-            }
+            is_tuned = "lr" in settings
+            defaults = {**(self.large or defaults), **({} if is_tuned else self.untuned)}
         return merge_options(self.method.options_type, defaults, options)
 
 

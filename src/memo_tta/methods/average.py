@@ -17,7 +17,7 @@ from memo_tta.objectives import (
     weighted_log_probabilities,
 )
 
-CLEAN_SOURCE = 3  # how many more views the image itself counts for if it is not shifted at all
+CLEAN_SOURCE = 3  # the unmodified image's weight is multiplied by 1 plus this if it is not shifted at all
 MIN_SHIFT = 1e-6  # so that weights are finite
 
 Average = Callable[[Tensor], Tensor]
@@ -53,14 +53,14 @@ class ByConfidence:
         return weighted_log_probabilities(logits, self._temperature, self._groups(len(logits)))
 
 
-def by_shift(logits: Tensor, shift: Tensor, source: int | None) -> Tensor:
-    """Average views in inverse proportion to their shift, (views,), which tells how well they can be trusted.
+def by_shift(logits: Tensor, shift: Tensor, with_image: bool) -> Tensor:
+    """Average views with weights 1 / shift, (views,): a view closer to the training data counts more.
 
-    The view `source` is the image as it came: the cleaner it is, the more it counts.
+    `with_image` says that the first view is the unmodified image, whose weight grows as its shift falls.
     """
     log_weights = -shift.clamp(min=MIN_SHIFT).log()
-    if source is not None:
-        log_weights[source] += math.log1p(CLEAN_SOURCE * cleanness(float(shift[source])))
+    if with_image:
+        log_weights[0] += math.log1p(CLEAN_SOURCE * cleanness(float(shift[0])))
     return weighted_average(log_probabilities(logits), log_weights)
 
 
@@ -76,7 +76,10 @@ class SurestGroup:
 
 
 def build_average(options: AverageOptions, groups: Groups) -> Average:
-    """Return the mean of probabilities (eq. 1), or the confidence-weighted one if the options ask for it."""
+    """Return the mean of probabilities (eq. 1), or the confidence-weighted one if the options ask for it.
+
+    The mean is also what `weighting="shift"` falls back to where no shift can be measured.
+    """
     if options.weighting == "confidence":
         return ByConfidence(options.temperature, groups)
     return marginal_log_probabilities

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from memo_tta.methods.options import Number, Options, option, when_given
-from memo_tta.models.shift import cleanness
+from memo_tta.models.shift import SHIFTED, cleanness
 from memo_tta.objectives import at_least_float32
 
 
@@ -25,8 +25,8 @@ class GateOptions(Options):
     skip_margin: float | None = option(
         None,
         Number("(0, 1]"),
-        "keep the source prediction if the probabilities of its two likeliest classes differ by at least "
-        "this, or by less if the image is hardly shifted, in proportion to its shift below 0.2",
+        "keep the source prediction if its two largest probabilities differ by at least this; below a shift "
+        f"of {SHIFTED}, the required difference shrinks in proportion to the shift",
     )
     skip_shift: float | None = option(
         None,

@@ -61,8 +61,8 @@ def _belongs_to(parameters: Iterable[Parameter]) -> Callable[[str, Parameter], b
 
 
 def _last_blocks(module: nn.Module, count: int) -> list[nn.Module]:
-    """Return the last blocks; raise ConfigError if there are not so many."""
-    found = list(blocks(module))
+    """Return the last blocks; raise ConfigError if there are fewer."""
+    found = blocks(module)
     if not 1 <= count <= len(found):
         raise ConfigError(
             f"params: 'last:{count}': expected 1 to {len(found)}, the blocks of {type(module).__name__}"
@@ -70,16 +70,19 @@ def _last_blocks(module: nn.Module, count: int) -> list[nn.Module]:
     return found[-count:]
 
 
-def blocks(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield the parts of a network that have parameters, in order, the head last.
+def blocks(module: nn.Module) -> list[nn.Module]:
+    """Return the parts of a network that have parameters, in the order in which it registers them.
 
     A container counts as its members, and so does a part that holds most of the network.
     """
-    total = _size(module)
+    return list(_blocks(module, MOST * _size(module)))
+
+
+def _blocks(module: nn.Module, most: float) -> Iterator[nn.Module]:
     for child in module.children():
-        is_expanded = type(child) in CONTAINERS or _size(child) > MOST * total
+        is_expanded = type(child) in CONTAINERS or _size(child) > most
         if is_expanded and next(child.children(), None) is not None:
-            yield from blocks(child)
+            yield from _blocks(child, most)
         elif _size(child):
             yield child
 

@@ -1,6 +1,6 @@
 """Test-time augmentation: average the predictions over views, without adaptation."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from memo_tta.methods.view_method import NOT_NEEDED, ViewMethod
 from memo_tta.methods.view_source import ViewOptions, Views
 from memo_tta.models.batch_norm import mixed_statistics
 from memo_tta.models.classifier import Classifier
-from memo_tta.models.shift import ShiftMeter, cleanness, measuring_shift
+from memo_tta.models.shift import SHIFTED, ShiftMeter, cleanness, measuring_shift
 from memo_tta.objectives import entropy
 
 
@@ -43,13 +43,14 @@ class TTAOptions(AverageOptions, GateOptions, ViewOptions):
     prior_strength: float | None = option(
         None,
         Number("[0, inf)"),
-        "N of batch-norm mixing, for views or, with augment=restore, for half-restored ones; no effect on "
-        "models without running statistics",
+        "N of batch-norm mixing; with augment=restore on large images, only half-restored views are mixed; "
+        "no effect on models without running statistics",
     )
     clean_views: int | None = option(
         None,
         Number("[1, inf)", whole=True),
-        "use the first views only, this many, if the shift of the image is below 0.2",
+        f"use only this many views, the first ones, if the image's shift is below {SHIFTED}; no effect on "
+        "models without batch norm",
     )
 
 
@@ -65,6 +66,7 @@ class TTA(ViewMethod[TTAOptions]):
         self._average = build_average(self.options, groups)
         self._combine = SurestGroup(groups) if self.options.predict == "group" else self._average
         self._is_by_shift = self.options.weighting == "shift"
+        self._mixes = self.options.prior_strength is not None and len(self._statistics_layers) > 0
 
     def run_point(self, batch: Batch, views: Views) -> Outcome:
         source, shift = self.source_and_shift(batch) if self.needs_source else NOT_NEEDED
@@ -73,12 +75,13 @@ class TTA(ViewMethod[TTAOptions]):
         with episode(self.classifier.module):
             if reason := first_views_gate(self.options, source, lambda n: self.view_logits(views.first(n))):
                 return Outcome(Status.GATED, reason=reason)
-            drawn = views.draw()[: self.options.clean_views if cleanness(shift) > 0 else None]
-            starts_with_point = torch.equal(drawn[:1], batch.x.to(drawn.device))
-            known = self.source_pass(batch) if starts_with_point and self._source_is_known else None
+            drawn = views.draw(self.options.clean_views if cleanness(shift) > 0 else None)
+            with_image = views.starts_with_image or torch.equal(drawn[:1], batch.x.to(drawn.device))
+            known = self.source_pass(batch) if with_image and self._source_is_known else None
+            sizes = views.mixed_groups(len(drawn)) if self._mixes else []
             with measuring_shift(self._statistics_layers if self._is_by_shift else []) as meter:
-                passed = MeasuredPass.joined(list(self._passes(drawn, known, meter)))
-        average, combined = self._averages(passed, source=0 if starts_with_point else None)
+                passed = MeasuredPass.joined(list(self._passes(drawn, sizes, known, meter)))
+        average, combined = self._averages(passed, with_image)
         seen = SeenViews(drawn, passed.logits, passed.logits) if batch.explain else None
         reason = "averaged over the views, nothing adapted"
         return Outcome(Status.AVERAGED, combined, reason, float(entropy(average)), seen)
@@ -93,18 +96,17 @@ class TTA(ViewMethod[TTAOptions]):
         """Whether the source's pass was made already, as this method would make it."""
         return self.needs_source and self.options.precision == "float32"
 
-    def _passes(self, views: Tensor, known: MeasuredPass | None, meter: ShiftMeter) -> Iterator[MeasuredPass]:
-        """Classify views with running statistics, and the other groups each with its own mixed ones."""
-        prior_strength = self.options.prior_strength
-        mixes = prior_strength is not None and len(self._statistics_layers) > 0
-        sizes = self._augmenter.mixed_groups(len(views)) if mixes else []
+    def _passes(
+        self, views: Tensor, sizes: Sequence[int], known: MeasuredPass | None, meter: ShiftMeter
+    ) -> Iterator[MeasuredPass]:
+        """Classify views with running statistics, and the last groups each with its own mixed ones."""
         plain, *groups = torch.split(views, [len(views) - sum(sizes), *sizes])
         if known is not None and len(plain) > 0:
             yield known
             plain = plain[1:]
         if len(plain) > 0:
             yield self._classify(plain, meter)
-        with mixed_statistics(self.classifier.module, prior_strength) as statistics:
+        with mixed_statistics(self.classifier.module, self.options.prior_strength) as statistics:
             for group in groups:
                 self.fix_statistics(statistics, group[:1])
                 meter.shift()  # of the forward pass that fixed the statistics
@@ -116,9 +118,9 @@ class TTA(ViewMethod[TTAOptions]):
         parts = torch.split(views, self.options.micro_batch or len(views))
         return MeasuredPass.joined([MeasuredPass(self.forward(part), meter.shift()) for part in parts])
 
-    def _averages(self, passed: MeasuredPass, source: int | None) -> tuple[Tensor, Tensor]:
+    def _averages(self, passed: MeasuredPass, with_image: bool) -> tuple[Tensor, Tensor]:
         """Return log-probabilities: the average over all views, and what the prediction is made from."""
         if self._is_by_shift and passed.shift is not None:
-            average = by_shift(passed.logits, passed.shift, source)
+            average = by_shift(passed.logits, passed.shift, with_image)
             return average, average
         return self._average(passed.logits), self._combine(passed.logits)

@@ -26,14 +26,14 @@ class ViewOptions(Options):
         "augmix",
         OneOf("augmentation", AUGMENTATIONS, or_callable=True),
         "how views are made: AugMix, augmix-mild (the same on crops of at least 80 % of the image), standard "
-        "(random crop and flip), restore (crops and flips of the image and of a restored version of it), or "
-        "a function (image, n, rng)",
+        "(random crop and flip), restore (the image and restored versions of it, up to 64 pixels also "
+        "translated and flipped), or a function (image, n, rng)",
     )
     micro_batch: int | None = option(
         None,
         Number("[1, inf)", whole=True),
         "maximum number of views per forward pass, to save memory; batch-norm mixing then uses the "
-        "statistics of the image instead of the views",
+        "statistics of the image, or of the first view of a group, instead of all views",
     )
     precision: str = option(
         "float32",
@@ -49,13 +49,24 @@ class Views(Protocol):
         """Return n views for a gate, cheaply if possible; this does not change what `draw` returns."""
         ...
 
-    def draw(self) -> Tensor:
-        """Return all views [B, ...]: new ones at every call if they are drawn."""
+    def draw(self, at_most: int | None = None) -> Tensor:
+        """Return views [B, ...]: new ones at every call if they are drawn, then at most so many."""
+        ...
+
+    @property
+    def starts_with_image(self) -> bool:
+        """Whether the first view is known to be the image itself."""
+        ...
+
+    def mixed_groups(self, n: int) -> list[int]:
+        """Return the sizes of the last groups of n views, those to classify with mixed statistics."""
         ...
 
 
 class GivenViews:
-    """Views given by the caller; every draw returns the same."""
+    """Views given by the caller; every draw returns all of them, as one group."""
+
+    starts_with_image = False
 
     def __init__(self, views: Tensor):
         self._views = views
@@ -63,8 +74,11 @@ class GivenViews:
     def first(self, n: int) -> Tensor:
         return self._views[:n]
 
-    def draw(self) -> Tensor:
+    def draw(self, at_most: int | None = None) -> Tensor:
         return self._views
+
+    def mixed_groups(self, n: int) -> list[int]:
+        return [n]
 
 
 class Augmenter:
@@ -72,8 +86,8 @@ class Augmenter:
 
     An augmentation may have `whole_image` (it takes the image as loaded), `normalised` (it makes normalised
     views on the module's device), `preview` (it makes a few views cheaply), `max_views` (how many of its
-    views differ), `groups` (which of its views belong together) and `running_views` (how many keep running
-    statistics); `memo_tta.views.custom` documents them.
+    views differ), `groups` (which of its views belong together), `running_views` (how many keep running
+    statistics) and `starts_with_image`; `memo_tta.views.custom` documents them.
     """
 
     def __init__(self, classifier: Classifier, augment: str | Augmentation):
@@ -108,8 +122,13 @@ class Augmenter:
         sizes = [] if groups is None else list(groups(n).values())
         return sizes if sum(sizes) == n else None
 
+    @property
+    def starts_with_image(self) -> bool:
+        """Whether the first view is the image itself."""
+        return getattr(self._augment, "starts_with_image", False)
+
     def mixed_groups(self, n: int) -> list[int]:
-        """Return the sizes of the groups of n views, the last ones, that are for mixed statistics."""
+        """Return the sizes of the last groups of n views, those to classify with mixed statistics."""
         running = min(n, getattr(self._augment, "running_views", 0))
         sizes = self.groups(n) or [running, n - running]
         return [size for size, end in zip(sizes, accumulate(sizes), strict=True) if end > running]
@@ -134,9 +153,16 @@ class DrawnViews:
     ):
         self._augmenter, self._point, self._rng = augmenter, point, rng
         self._n = augmenter.count(options.n_views)
-        self._work, self._key = work, ("views", options.seed, self._n, augmenter.key)
+        self._work, self._key = work, ("views", options.seed, augmenter.key)
         self._pending: Tensor | None = None  # views drawn by `first` that `draw` has not returned yet
         self._is_first_draw = True
+
+    @property
+    def starts_with_image(self) -> bool:
+        return self._augmenter.starts_with_image
+
+    def mixed_groups(self, n: int) -> list[int]:
+        return self._augmenter.mixed_groups(n)
 
     def first(self, n: int) -> Tensor:
         with self._work.stage("views"):
@@ -147,25 +173,26 @@ class DrawnViews:
             self._pending = self.draw()
         return self._pending[:n]
 
-    def draw(self) -> Tensor:
+    def draw(self, at_most: int | None = None) -> Tensor:
         if self._pending is not None:
             views, self._pending = self._pending, None
             return views
+        n = self._n if at_most is None else min(self._n, at_most)
         if self._is_first_draw:
             self._is_first_draw = False
-            views, state = self._work.once(self._key, self._make_with_state, "views")
+            views, state = self._work.once((*self._key, n), lambda: self._make_with_state(n), "views")
             # Later draws must not depend on whether this method or another one made the first views.
             self._rng.bit_generator.state = state
             return views
         with self._work.stage("views"):
-            return self._make()
+            return self._make(n)
 
-    def _make_with_state(self) -> tuple[Tensor, Mapping[str, Any]]:
-        """Return new views and the state of the random generator after drawing them."""
-        return self._make(), self._rng.bit_generator.state
+    def _make_with_state(self, n: int) -> tuple[Tensor, Mapping[str, Any]]:
+        """Return n new views and the state of the random generator after drawing them."""
+        return self._make(n), self._rng.bit_generator.state
 
-    def _make(self) -> Tensor:
-        return self._augmenter(self._point, self._n, self._rng)
+    def _make(self, n: int) -> Tensor:
+        return self._augmenter(self._point, n, self._rng)
 
 
 def _checked(views: Any, n: int) -> Tensor:

@@ -33,7 +33,7 @@ class ShiftMeter:
     """
 
     def __init__(self, layers: Sequence[nn.Module]):
-        # Those of training, even while a forward pass uses others.
+        # The statistics of training, even while mixed ones are in use.
         self._running = {layer: [layer._buffers[name] for name in STATISTICS] for layer in layers}
         self._half = (len(layers) + 1) // 2
         self._means: list[tuple[nn.Module, Tensor]] = []  # in the order in which layers run

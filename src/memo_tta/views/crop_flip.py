@@ -79,7 +79,7 @@ def check_square(image: np.ndarray, size: int, alternative: str = "") -> None:
     """Raise an error if the image is not `size` pixels square; `alternative` ends the message."""
     if image.shape[:2] != (size, size):
         raise InputError(
-            f"views: padded crops need an image of {size} x {size} pixels, "
+            f"views: expected an image of {size} x {size} pixels, "
             f"got {image.shape[1]} x {image.shape[0]}: resize it first{alternative}"
         )
 

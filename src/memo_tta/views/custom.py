@@ -26,8 +26,9 @@ class Augmentation(Protocol):
     - `preview(image, n, rng)`: return at most n cheap views, for gates that look at a few views first;
     - `max_views`: how many of its views differ; no more are asked for (None: there is no limit);
     - `groups(n)`: return the number of views in each named group, in order, adding up to n;
-    - `running_views`: how many views, the first ones, keep the running batch-norm statistics where others are
-      classified with mixed ones.
+    - `running_views`: how many of the first views keep the running batch-norm statistics when the others are
+      classified with mixed ones; the last of them must end a group;
+    - `starts_with_image`: whether the first view is the image itself.
     """
 
     def __call__(self, image: Any, n: int, rng: np.random.Generator, /) -> Tensor: ...

@@ -1,7 +1,7 @@
 """Views of a large image: the image itself, its restoration, and the mean of both, some of them mirrored.
 
-Networks for large images are not trained on shifted ones, so nothing is shifted or cropped. Restoring removes
-texture together with noise; the mean of the image and its restoration keeps half of it.
+Networks for large images have not seen padded borders, and a crop may lose the object, so versions are only
+mirrored. Restoring removes texture together with noise; the mean of image and restoration keeps half of it.
 """
 
 from collections.abc import Sequence
@@ -22,6 +22,7 @@ class RestoredVersions:
 
     max_views = len(VERSIONS)
     running_views = 2  # the half-restored ones are for mixed batch-norm statistics
+    starts_with_image = True
 
     def __init__(self, size: int):
         self._size = size

@@ -1,6 +1,6 @@
-"""Shifted and mirrored views of the image and of restored versions of it: one group per version.
+"""Translated and mirrored views of the image and of restored versions of it: one group per version.
 
-Networks for small images are trained on shifted ones. `restored_versions` has the views of large images.
+Networks for small images are trained on translated ones. `restored_versions` has the views of large images.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
