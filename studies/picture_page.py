@@ -39,7 +39,7 @@ PASSES = {
 }
 KINDS = {
     "image and mirror image": "mirror-off",
-    "small shifts": "shifted-off",
+    "small translations": "translated-off",
     "crops of 80 to 100 %": "zoomed-off",
     "AugMix on the whole picture": "augmix_whole-off",
     "AugMix on crops of 80 to 100 %": "augmix_mild-off",

@@ -68,8 +68,8 @@ def half_restored(point: Point, rng: np.random.Generator) -> Tensor:
     return (version("plain")(point, rng) + version("restored")(point, rng)) / 2
 
 
-def shifted(point: Point, rng: np.random.Generator) -> Tensor:
-    """Return views shifted by at most a sixteenth of the side, with mirrored borders."""
+def translated(point: Point, rng: np.random.Generator) -> Tensor:
+    """Return views translated by at most a sixteenth of the side, with mirrored borders."""
     size = point.fitted.shape[0]
     margin = size // 16
     padded = F.pad(to_float(point.fitted)[None], (margin,) * 4, mode="reflect")[0]
@@ -107,7 +107,7 @@ VIEWS: Mapping[str, Views] = {
     "plain": version("plain"),
     "restored": version("restored"),
     "half": half_restored,
-    "shifted": shifted,
+    "translated": translated,
     "zoomed": zoomed,
     "augmix_whole": augmix_whole,
     "augmix_mild": augmix_mild,

@@ -28,7 +28,7 @@ class Rule:
     """The passes beside the source's, those of clearly shifted pictures, and when and how they count."""
 
     passes: Sequence[Pass]
-    shifted: Sequence[Pass] = ()
+    if_shifted: Sequence[Pass] = ()
     margin: float = 0.8
     power: float = 1.0
     source: float = 3.0
@@ -41,7 +41,7 @@ RULES: Mapping[str, Rule] = {
     "margin 0.6": replace(CHOSEN, margin=0.6),
     "margin 1": replace(CHOSEN, margin=1.0),
     "no gate": replace(CHOSEN, margin=np.inf),
-    "weights alike": replace(CHOSEN, power=0.0),
+    "equal weights": replace(CHOSEN, power=0.0),
     "weights 1 / sqrt(d)": replace(CHOSEN, power=0.5),
     "weights 1 / d^2": replace(CHOSEN, power=2.0),
     "source 0": replace(CHOSEN, source=0.0),
@@ -52,18 +52,18 @@ RULES: Mapping[str, Rule] = {
     "16": Rule([("plain-16", 0)]),
     "restored m, 16": Rule([("restored-off", 1), ("plain-16", 0)]),
     "restored m, half-restored 16": Rule(CHOSEN.passes),
-    "restored m, half-restored 16, half-restored 16 m": Rule([*CHOSEN.passes, *CHOSEN.shifted]),
+    "restored m, half-restored 16, half-restored 16 m": Rule([*CHOSEN.passes, *CHOSEN.if_shifted]),
     "restored m, 16, restored 16 m": Rule([("restored-off", 1), ("plain-16", 0), ("restored-16", 1)]),
     "restored m, 32, restored 32 m": Rule([("restored-off", 1), ("plain-32", 0), ("restored-32", 1)]),
-    "restored m, half-restored 16, if shifted 16 m": replace(CHOSEN, shifted=[("plain-16", 1)]),
+    "restored m, half-restored 16, if shifted 16 m": replace(CHOSEN, if_shifted=[("plain-16", 1)]),
     "restored m, half-restored 16, if shifted 16 m at 192 pixels": replace(
-        CHOSEN, shifted=[("plain-16-192", 1)]
+        CHOSEN, if_shifted=[("plain-16-192", 1)]
     ),
     "restored m, half-restored 16, if shifted half-restored 16 m at 160 pixels": replace(
-        CHOSEN, shifted=[("half-16-160", 1)]
+        CHOSEN, if_shifted=[("half-16-160", 1)]
     ),
     "chosen, if shifted restored, restored 16": replace(
-        CHOSEN, shifted=[*CHOSEN.shifted, ("restored-off", 0), ("restored-16", 0)]
+        CHOSEN, if_shifted=[*CHOSEN.if_shifted, ("restored-off", 0), ("restored-16", 0)]
     ),
 }
 
@@ -82,14 +82,14 @@ class Part:
         scale = np.minimum(1, shift / SHIFTED)
         first, second = np.sort(source, axis=1)[:, :-3:-1].T
         stops = first - second >= rule.margin * scale
-        columns = [self._pass(name) for name in (SOURCE, *rule.passes, *rule.shifted)]
+        columns = [self._pass(name) for name in (SOURCE, *rule.passes, *rule.if_shifted)]
         weights = np.stack([d**-rule.power for _, d in columns])
         weights[0] *= 1 + rule.source * (1 - scale)
         is_shifted = shift >= SHIFTED
         weights[1 + len(rule.passes) :] *= is_shifted
         rows = np.stack([probabilities for probabilities, _ in columns])
         average = (rows * (weights / weights.sum(axis=0))[:, :, None]).sum(axis=0)
-        more = len(rule.passes) + is_shifted * len(rule.shifted)
+        more = len(rule.passes) + is_shifted * len(rule.if_shifted)
         return np.where(stops[:, None], source, average), 1 + more * ~stops
 
     def error(self, rule: Rule) -> tuple[float, float]:
@@ -107,7 +107,7 @@ class Part:
 
 def read_parts(folder: Path) -> dict[str, Part]:
     """Read the parts of one network that are complete."""
-    needed = {SOURCE[0], *(name for rule in RULES.values() for name, _ in (*rule.passes, *rule.shifted))}
+    needed = {SOURCE[0], *(name for rule in RULES.values() for name, _ in (*rule.passes, *rule.if_shifted))}
     found: dict[str, Part] = {}
     for part in sorted(folder.iterdir()):
         if all((part / f"{name}.npy").exists() for name in needed):

@@ -185,3 +185,23 @@ def pictures(n: int, seed: int = 0) -> list[np.ndarray]:
     """Return n random uint8 images."""
     rng = np.random.default_rng(seed)
     return [rng.integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8) for _ in range(n)]
+
+
+LARGE = 96  # pixels: images of more than 64 are treated as large
+
+
+def large_classifier() -> mt.Classifier:
+    """Return a random network for large images, with two batch-norm layers of which the first counts."""
+    torch.manual_seed(0)
+    norms = [nn.BatchNorm2d(channels) for channels in (4, 6)]
+    layers = (nn.Conv2d(3, 4, 3, stride=4), norms[0], nn.ReLU(), nn.Conv2d(4, 6, 3, stride=2), norms[1])
+    module = nn.Sequential(*layers, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 5)).eval()
+    for norm in norms:
+        assert norm.running_mean is not None and norm.running_var is not None
+        norm.running_mean.uniform_(-0.5, 0.5)
+        norm.running_var.uniform_(0.5, 2)
+    return mt.Classifier(module, size=LARGE, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
+
+
+def large_image() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (LARGE, LARGE, 3), dtype=np.uint8)

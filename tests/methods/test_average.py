@@ -21,7 +21,7 @@ from memo_tta.models.batch_norm import mixed_statistics
 from memo_tta.objectives import entropy, marginal_log_probabilities, weighted_log_probabilities
 from memo_tta.views.restored_versions import RestoredVersions
 from memo_tta.views.restored_views import DEFAULT_SHARES, Restore
-from tests.nets import build_classifier, pictures, view_method
+from tests.nets import LARGE, build_classifier, large_classifier, large_image, pictures, view_method
 
 LR = 0.05
 NO_GATE = dict.fromkeys(("skip_margin", "skip_shift", "early_views"))
@@ -195,26 +195,6 @@ def test_with_micro_batches_the_first_view_of_a_version_gives_the_statistics():
     assert not torch.allclose(whole.logits, one.logits, atol=1e-6)
 
 
-SIZE = 96
-
-
-def large_classifier() -> mt.Classifier:
-    """Return a random network for large images, with two batch-norm layers of which the first counts."""
-    torch.manual_seed(0)
-    norms = [nn.BatchNorm2d(channels) for channels in (4, 6)]
-    layers = (nn.Conv2d(3, 4, 3, stride=4), norms[0], nn.ReLU(), nn.Conv2d(4, 6, 3, stride=2), norms[1])
-    module = nn.Sequential(*layers, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 5)).eval()
-    for norm in norms:
-        assert norm.running_mean is not None and norm.running_var is not None
-        norm.running_mean.uniform_(-0.5, 0.5)
-        norm.running_var.uniform_(0.5, 2)
-    return mt.Classifier(module, size=SIZE, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
-
-
-def large_image() -> np.ndarray:
-    return np.random.default_rng(0).integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)
-
-
 @pytest.mark.parametrize("distance", [0.2, 0.6])
 def test_by_shift_a_pass_counts_in_inverse_proportion_to_its_own(distance):
     """Weights are computed in numpy from the first layer's input, and from the statistics of training."""
@@ -224,7 +204,7 @@ def test_by_shift_a_pass_counts_in_inverse_proportion_to_its_own(distance):
     assert isinstance(norm, nn.BatchNorm2d) and norm.running_mean is not None and norm.running_var is not None
     head = module.get_submodule("8")
     assert isinstance(head, nn.Linear)
-    views = classifier.normalise(RestoredVersions(SIZE)(image, 4, np.random.default_rng(0)))
+    views = classifier.normalise(RestoredVersions(LARGE)(image, 4, np.random.default_rng(0)))
     with torch.no_grad():
         means = conv(views).mean(dim=(2, 3)).numpy()
         variance = norm.running_var.numpy()
@@ -287,7 +267,7 @@ def test_the_image_itself_is_classified_once():
 
 def test_all_given_views_count_with_mixed_statistics():
     classifier = large_classifier()
-    x, views = torch.randn(7, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0)).split([1, 6])
+    x, views = torch.randn(7, 3, LARGE, LARGE, generator=torch.Generator().manual_seed(0)).split([1, 6])
     robust = view_method("restore", classifier, **NO_GATE, weighting="uniform")
     with torch.no_grad(), mixed_statistics(classifier.module, 16):
         wanted = classifier.module(views).softmax(dim=1).mean(dim=0)

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,16 @@ from torch import nn
 import memo_tta as mt
 from memo_tta.errors import ConfigError
 from memo_tta.methods import METHODS, Method, episode
-from tests.nets import CLASSES, NETS, build_classifier, everything, last_linear, pictures
+from tests.nets import (
+    CLASSES,
+    NETS,
+    build_classifier,
+    everything,
+    large_classifier,
+    large_image,
+    last_linear,
+    pictures,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::memo_tta.MemoWarning")
 
@@ -308,3 +318,27 @@ def test_a_graph_that_the_user_holds_stays_valid():
     loss = classifier.module(x).sum()
     build("memo", classifier).predict(pictures(1))
     loss.backward()
+
+
+LARGE_PASSES = {"restore": 4, "memo": 3}  # of the views, of the adapted image, of the source
+
+
+@pytest.mark.parametrize(
+    ("method", "failing"), [(m, n) for m, passes in LARGE_PASSES.items() for n in range(1, passes + 1)]
+)
+def test_a_large_image_that_fails_in_any_pass_leaves_nothing_behind(method, failing):
+    """Hooks that measure and hooks that mix are nested there, over several passes."""
+    classifier, passes = large_classifier(), count(1)
+    options = (
+        {"skip_margin": None, "clean_views": None} if method == "restore" else {"skip_shift": None, **FEW}
+    )
+    robust = mt.method(method, classifier, **{"skip_margin": None, **options})
+    norm = classifier.module.get_submodule("4")
+    before = everything(classifier.module)
+    handle = norm.register_forward_hook(lambda *_: 1 / 0 if next(passes) == failing else None)
+    with pytest.raises(ZeroDivisionError):
+        robust.predict(large_image())
+    handle.remove()
+    assert everything(classifier.module) == before
+    robust.predict(large_image())
+    assert everything(classifier.module) == before

@@ -93,7 +93,7 @@ def test_kinds_of_views_stand_beside_each_other(tmp_path):
     ]
     shown = cells(Page(blocks(rows), {}, tmp_path).kept("kinds"))
     assert shown["source, error %"] == ["0.0", "50.0"] * 3
-    changes = [cell.split()[0] for cell in shown["small shifts"]]
+    changes = [cell.split()[0] for cell in shown["small translations"]]
     assert changes == ["+5.0"] * 6
 
 
