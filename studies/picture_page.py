@@ -45,7 +45,8 @@ KINDS = {
     "AugMix on crops of 80 to 100 %": "augmix_mild-off",
     "AugMix on the paper's crops, of 8 to 100 %": "augmix_paper-off",
 }
-KEPT = {"passes": PASSES, "kinds": KINDS}  # folders of kept logits, and what the page shows of each
+# Folders of kept logits: what the page shows of each, and of which networks.
+KEPT = {"passes": (PASSES, NETWORKS), "kinds": (KINDS, TRIED)}
 
 
 class Page:
@@ -79,13 +80,13 @@ class Page:
 
     def kept(self, folder: str) -> str | None:
         """Return what single passes, or kinds of views, change on clean and on shifted pictures."""
-        shown = KEPT[folder]
-        found = [self._found.get(f"{folder}/{network}") for network in NETWORKS]
+        shown, networks = KEPT[folder]
+        found = [self._found.get(f"{folder}/{network}") for network in networks]
         known = [block for block in found if block is not None and set(shown.values()) <= set(block.methods)]
-        if len(known) < len(NETWORKS):
+        if len(known) < len(networks):
             return None
         halves = [half for block in known for half in _split(block)]
-        heads = [f"{network}: {what}" for network in NETWORKS for what in ("clean", "shifted")]
+        heads = [f"{network}: {what}" for network in networks for what in ("clean", "shifted")]
         lines = [table_row(["", *heads]), "|---" * (1 + len(heads)) + "|"]
         errors = [formatting.percent(mean_error(block, SOURCE)[0]) for block in halves]
         lines.append(table_row(["source, error %", *errors]))
@@ -176,7 +177,7 @@ def kept_rows(folder: Path) -> Iterator[dict[str, object]]:
 def update_kept(path: Path, out: Path) -> None:
     """Rewrite the rows of the networks whose logits are in the folder, and keep those of others."""
     rows: list[Mapping[str, object]] = []
-    for name in (f"{folder}/{network}" for folder in KEPT for network in NETWORKS):
+    for name in (f"{folder}/{network}" for folder, (_, networks) in KEPT.items() for network in networks):
         kept = [row for row in read_csv(path) if row["run"] == name]
         rows += kept_rows(out / name) if (out / name).exists() else kept
     write_csv(path, rows)

@@ -6,7 +6,7 @@ import numpy as np
 
 from memo_tta.data.corruptions.severity import VALIDATION
 from studies.page_markers import MARKED
-from studies.picture_page import KEPT, NETWORKS, SOURCE, Page, kept_rows, update_kept
+from studies.picture_page import KINDS, NETWORKS, SOURCE, Page, kept_rows, update_kept
 from studies.picture_runs import TRIED, steps
 from studies.result_files import blocks, read_csv
 from tests.conftest import ROOT
@@ -87,14 +87,14 @@ def test_kept_logits_become_rows(tmp_path):
 def test_kinds_of_views_stand_beside_each_other(tmp_path):
     rows = [
         row(f"kinds/{network}", method, wrong, shift)
-        for network in NETWORKS
+        for network in TRIED
         for shift, offset in ((("", 0), 0), ((VALIDATION[0], 3), 20))
-        for wrong, method in enumerate([SOURCE, *KEPT["kinds"].values()], start=offset)
+        for wrong, method in enumerate([SOURCE, *KINDS.values()], start=offset)
     ]
     shown = cells(Page(blocks(rows), {}, tmp_path).kept("kinds"))
-    assert shown["source, error %"] == ["0.0", "50.0"] * 3
+    assert shown["source, error %"] == ["0.0", "50.0"] * 2
     changes = [cell.split()[0] for cell in shown["small translations"]]
-    assert changes == ["+5.0"] * 6
+    assert changes == ["+5.0"] * 4
 
 
 def test_every_section_of_the_page_has_a_writer_and_every_experiment_a_name():
