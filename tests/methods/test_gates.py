@@ -262,3 +262,10 @@ def test_only_what_is_shifted_is_adapted(method):
     found = [robust.predict(image) for image in images]
     assert [p.status == "gated" for p in found] == [shift <= limit for shift in shifts]
     assert sum(p.status == "gated" for p in found) == 3
+
+
+def test_views_that_a_gate_has_looked_at_are_no_more_than_a_clean_image_needs(monkeypatch):
+    classifier, image = build_classifier("batch-norm"), pictures(1)[0]
+    robust = mt.method("tta", classifier, n_views=6, early_views=2, early_confidence=1.0, clean_views=3)
+    monkeypatch.setattr("memo_tta.methods.tta.cleanness", lambda _shift: 1.0)
+    assert len(robust.explain(image).views) == 3

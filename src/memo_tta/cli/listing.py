@@ -6,7 +6,7 @@ from rich.markup import escape
 from rich.table import Table
 
 PIPE_WIDTH = 160  # columns when the output is not a terminal
-SHOWN = ("optimizer", "lr", "n_views", "augment", "prior_strength", "skip_margin", "skip_shift")  # MEMO's
+SHOWN = ("optimizer", "lr", "n_views", "augment", "prior_strength", "skip_margin", "skip_shift")
 
 
 @click.command(epilog="Example: memo methods memo")

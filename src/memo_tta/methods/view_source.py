@@ -50,7 +50,7 @@ class Views(Protocol):
         ...
 
     def draw(self, at_most: int | None = None) -> Tensor:
-        """Return views [B, ...]: new ones at every call if they are drawn, then at most so many."""
+        """Return views [B, ...]; if they are drawn, new ones at every call, and no more than `at_most`."""
         ...
 
     @property
@@ -176,7 +176,7 @@ class DrawnViews:
     def draw(self, at_most: int | None = None) -> Tensor:
         if self._pending is not None:
             views, self._pending = self._pending, None
-            return views
+            return views[:at_most]
         n = self._n if at_most is None else min(self._n, at_most)
         if self._is_first_draw:
             self._is_first_draw = False

@@ -4,15 +4,13 @@ Networks for large images have not seen padded borders, and a crop may lose the 
 mirrored. Restoring removes texture together with noise; the mean of image and restoration keeps half of it.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from memo_tta.views.crop_flip import check_request, check_square
 from memo_tta.views.restoration import restore
-from memo_tta.views.restored_views import normalise, to_float
+from memo_tta.views.restored_views import to_float
 
 VERSIONS = ("plain", "restored, mirrored", "half-restored", "half-restored, mirrored")
 
@@ -31,28 +29,14 @@ class RestoredVersions:
         """Return the number of views of each of the first n versions: one."""
         return dict.fromkeys(VERSIONS[:n], 1)
 
-    def __call__(
-        self, image: np.ndarray, n: int, _rng: np.random.Generator, device: torch.device | str = "cpu"
-    ) -> Tensor:
+    def __call__(self, image: np.ndarray, n: int, _rng: np.random.Generator) -> Tensor:
         """Return the first n versions of a uint8 (height, width, 3) image: float32 (n, 3, size, size)."""
         check_request(image, n)
         check_square(image, self._size)
-        plain = to_float(image, device)
+        plain = to_float(image)
         restored = restore(plain) if n > 1 else plain
         half = (plain + restored) / 2
         return torch.stack([plain, restored.flip(2), half, half.flip(2)][:n])
-
-    def normalised(
-        self,
-        image: np.ndarray,
-        n: int,
-        rng: np.random.Generator,
-        mean: Sequence[float],
-        std: Sequence[float],
-        device: torch.device | str = "cpu",
-    ) -> Tensor:
-        """Return the same views normalised and on the device."""
-        return normalise(self(image, n, rng, device), mean, std)
 
     def preview(self, image: np.ndarray, _n: int, _rng: np.random.Generator) -> Tensor:
         """Return the mirror image, without restoration, which is expensive."""

@@ -67,17 +67,13 @@ class Restore:
         device: torch.device | str = "cpu",
     ) -> Tensor:
         """Return the same views normalised and on the device."""
-        return normalise(self(image, n, rng, device), mean, std)
+        views = self(image, n, rng, device)
+        centre, spread = (views.new_tensor(values).view(3, 1, 1) for values in (mean, std))
+        return (views - centre) / spread
 
     def preview(self, image: np.ndarray, n: int, rng: np.random.Generator) -> Tensor:
         """Return n views without restoration, which is expensive."""
         return Restore(self._size, {"plain": 1})(image, n, rng)
-
-
-def normalise(views: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Return views in 0..1 as inputs of a module that was trained with this mean and std."""
-    centre, spread = (views.new_tensor(values).view(3, 1, 1) for values in (mean, std))
-    return (views - centre) / spread
 
 
 def to_float(image: np.ndarray, device: torch.device | str = "cpu") -> Tensor:
