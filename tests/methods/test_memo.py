@@ -350,3 +350,37 @@ def test_given_views_must_fit():
         robust(torch.zeros(1, 3, 9, 9))
     with pytest.raises(InputError, match="at least one input"):
         robust(torch.zeros(0, 3, 8, 8))
+
+
+def test_a_prediction_with_the_source_is_the_average_of_both():
+    classifier, image = build_classifier("batch-norm"), pictures(1)[0]
+    options: dict[str, Any] = {"n_views": 4, "lr": 0.05, "seed": 3}
+    adapted = mt.Memo(classifier, **options).predict(image)
+    both = mt.Memo(classifier, predict="with_source", **options).predict(image)
+    expected = (adapted.probabilities + adapted.source.probabilities) / 2
+    assert not torch.allclose(expected, adapted.probabilities, atol=1e-3)
+    torch.testing.assert_close(both.probabilities, expected)
+
+
+def with_shift(shift: float | None, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Watched:
+    """Return a method that has predicted an image, which counts as shifted by this much."""
+    robust = Watched(build_classifier("batch-norm"), n_views=4, **options)
+    measured = robust.source_and_shift
+    monkeypatch.setattr(robust, "source_and_shift", lambda batch: (measured(batch)[0], shift))
+    robust.predict(pictures(1)[0])
+    return robust
+
+
+@pytest.mark.parametrize(("shift", "share"), [(0.0, 0.25), (0.19, 0.25), (0.2, 1), (0.7, 1), (None, 1)])
+def test_the_step_follows_the_shift(shift, share, monkeypatch):
+    usual = with_shift(None, monkeypatch, lr=0.01, prior_strength=None).update_l2()
+    robust = with_shift(shift, monkeypatch, lr=0.01, prior_strength=None, clean_strength=0.25)
+    assert robust.update_l2() == pytest.approx(share * usual, rel=1e-4)
+
+
+@pytest.mark.parametrize(("shift", "prior_strength"), [(0.1, 16), (0.7, 4), (None, 4)])
+def test_mixing_follows_the_shift(shift, prior_strength, monkeypatch):
+    robust = with_shift(shift, monkeypatch, lr=1e-12, prior_strength=4, clean_strength=0.25)
+    mixed = mt.method("bn1", build_classifier("batch-norm"), prior_strength=prior_strength)
+    image = pictures(1)[0]
+    torch.testing.assert_close(robust.predict(image).logits, mixed.predict(image).logits)

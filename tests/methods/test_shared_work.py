@@ -91,7 +91,7 @@ def charged(classifier, case: str, work: SharedWork, monkeypatch):
         )
     robust = mt.method(name, classifier, **options)
     work.start_method()
-    robust.predict_points([classifier.point(pictures(1)[0])], [0], work)
+    robust.predict_points([classifier.point(pictures(1)[0])], [0], [work])
     return work.cost()
 
 
@@ -112,6 +112,6 @@ def test_views_drawn_after_shared_ones_do_not_depend_on_who_drew_first():
     robust = mt.Memo(classifier, n_views=4, lr=0.05, steps=3)
     alone = robust.predict(image, sample_id=0).logits
     work, point = SharedWork(), classifier.point(image)
-    mt.method("tta", classifier, n_views=4).predict_points([point], [0], work)
-    (shared,) = robust.predict_points([point], [0], work)
+    mt.method("tta", classifier, n_views=4).predict_points([point], [0], [work])
+    (shared,) = robust.predict_points([point], [0], [work])
     assert torch.equal(shared.logits, alone)

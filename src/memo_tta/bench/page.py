@@ -62,7 +62,7 @@ def _our_timer(views: int) -> Callable[[], PredictionTime]:
     def measure() -> PredictionTime:
         work = SharedWork()
         work.start_method()
-        robust.predict_points([robust.classifier.point(image)], [next(ids)], work)
+        robust.predict_points([robust.classifier.point(image)], [next(ids)], [work])
         cost = work.cost()
         return PredictionTime(cost.views, cost.total)
 

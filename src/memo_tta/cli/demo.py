@@ -57,7 +57,9 @@ def demo(model: str, weights: Path | None, out: Path, points: int) -> None:
     from memo_tta.models.zoo import ZOO, load
     from memo_tta.report.html import summary_page
     from memo_tta.report.terminal import summary_table
+    from memo_tta.workers import prepare_process
 
+    prepare_process()
     classifier = load(model, weights)
     sample = balanced(load_sample(), points)
     datasets = {shift: shifted(sample, shift) for shift in SHIFTS}

@@ -61,8 +61,10 @@ def predict(
     """
     from memo_tta.methods import METHODS
     from memo_tta.models.zoo import load
+    from memo_tta.workers import prepare_process
 
     entry = METHODS[method]
+    prepare_process()
     chosen = method_options(method, list(METHODS), config, options, seed)
     robust = entry(load(model, weights), **chosen)
     results: list[ImageResult] = []
@@ -87,8 +89,8 @@ def predict(
 
 def _predict_all(robust: "Method[Any]", images: Sequence[str]) -> Iterator[ImageResult]:
     """Yield the results in order, predicting as many images at once as the method takes."""
-    for start in range(0, len(images), robust.points):
-        names = images[start : start + robust.points]
+    for start in range(0, len(images), robust.batch_points):
+        names = images[start : start + robust.batch_points]
         points = [_read(robust, name) for name in names]
         readable = [point for point in points if not isinstance(point, InputError)]
         began = perf_counter()

@@ -1,7 +1,7 @@
 """The worker's side of an evaluation: the job cut into units, and the model, data and methods to run them."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -19,7 +19,7 @@ from memo_tta.models.classifier import Classifier
 from memo_tta.models.fingerprint import fingerprint
 from memo_tta.models.zoo import load
 
-UNIT_POINTS = 8  # per unit, for methods that take one point
+UNIT_POINTS = 8  # per unit, if one of its methods takes one point at a time
 SOURCE_UNIT_POINTS = 256  # per unit that only runs the source model
 
 
@@ -52,15 +52,14 @@ class WorkerContext:
     def units(self) -> Iterator[WorkUnit]:
         """Cut the job into units.
 
-        Methods that take one point share units; a method that takes batches gets one batch per unit; an
-        online method gets a whole part, because its state carries over from batch to batch.
+        Methods whose predictions do not depend on other points share units; one that takes batches gets one
+        batch per unit; an online one gets a whole part, because its state carries over from batch to batch.
         """
         for index, (_, dataset) in enumerate(self.parts):
             methods = {name: self._method(index, name) for name in self.job.methods}
             single = tuple(name for name, m in methods.items() if m.points == 1 and not m.online)
             if single:
-                size = SOURCE_UNIT_POINTS if single == ("source",) else UNIT_POINTS
-                yield from _cut(index, single, range(len(dataset)), size)
+                yield from _cut(index, single, range(len(dataset)), _unit_points(methods, single))
             for name, method in methods.items():
                 if name not in single:
                     size = len(dataset) if method.online else method.points
@@ -96,6 +95,13 @@ class WorkerContext:
     def fingerprint(self) -> str:
         """Return a digest of the model's weights."""
         return fingerprint(self.classifier.module)
+
+
+def _unit_points(methods: Mapping[str, Method[Any]], single: Sequence[str]) -> int:
+    if single == ("source",):
+        return SOURCE_UNIT_POINTS
+    sizes = [methods[name].batch_points for name in single]
+    return UNIT_POINTS if min(sizes) == 1 else max(sizes)
 
 
 def _cut(part: int, methods: tuple[str, ...], positions: range, size: int) -> Iterator[WorkUnit]:

@@ -9,16 +9,17 @@ import torch
 from memo_tta.errors import MemoWarning
 from memo_tta.methods.episode import episode
 from memo_tta.methods.method import Batch, Method, Outcome
-from memo_tta.methods.options import Number, Options, option
+from memo_tta.methods.options import Number, option, when, with_default
 from memo_tta.methods.prediction import Status
-from memo_tta.models.batch_norm import mixed_statistics, statistics_layers
+from memo_tta.methods.shared_passes import SharedPassOptions
+from memo_tta.models.batch_norm import can_mix_groups, mixed_statistics, statistics_layers
 from memo_tta.models.classifier import Classifier
 
 NO_LAYER = "the model has no layer with running statistics"
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchNormOptions(Options):
+class BatchNormOptions(SharedPassOptions):
     """How strongly the statistics are mixed, and over how many points."""
 
     prior_strength: float = option(
@@ -27,7 +28,12 @@ class BatchNormOptions(Options):
         "N of batch-norm mixing: weight of the running statistics, as a number of images; no effect on "
         "models without running statistics",
     )
-    batch_size: int = option(1, Number("[1, inf)", whole=True), "number of images in a batch")
+    batch_size: int = option(
+        1, Number("[1, inf)", whole=True), "number of images whose statistics are mixed together"
+    )
+    batch_points: int | None = with_default(
+        SharedPassOptions, "batch_points", None, needs=[when("batch_size", 1)]
+    )
 
 
 class BatchNorm(Method[BatchNormOptions]):
@@ -43,11 +49,20 @@ class BatchNorm(Method[BatchNormOptions]):
     def points(self) -> int:
         return self.options.batch_size
 
+    @property
+    def batch_points(self) -> int:
+        can_share = self.points == 1 and can_mix_groups(self._statistics_layers, self.options.prior_strength)
+        return self.options.points_with(1, self.classifier) if can_share else self.points
+
     def run(self, batch: Batch) -> list[Outcome]:
         if not self._has_layers:
             return [Outcome(Status.NO_LAYER, reason=NO_LAYER)] * len(batch.points)
-        module, prior = self.classifier.module, self.options.prior_strength
-        with episode(module), torch.no_grad(), mixed_statistics(module, prior, len(batch.points)):
+        module, prior, count = self.classifier.module, self.options.prior_strength, len(batch.points)
+        if self.points == 1 and count > 1:
+            mixed = mixed_statistics(module, prior, groups=[1] * count)
+        else:
+            mixed = mixed_statistics(module, prior, count)
+        with episode(module), torch.no_grad(), mixed:
             return [Outcome(Status.ADAPTED, row) for row in self.classifier(batch.x)]
 
 

@@ -5,7 +5,6 @@ prediction, or None to go on.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -70,13 +69,11 @@ def source_gate(options: GateOptions, source: Tensor | None, shift: float | None
     return reason
 
 
-def first_views_gate(
-    options: GateOptions, source: Tensor | None, first_logits: Callable[[int], Tensor]
-) -> str | None:
-    """Apply `early_views`; first_logits(n) returns the logits of the first n views, (n, classes)."""
-    if source is None or options.early_views is None:
+def first_views_gate(options: GateOptions, source: Tensor | None, first_logits: Tensor) -> str | None:
+    """Apply `early_views` to the logits of the first views, (n, classes)."""
+    if source is None:
         return None
-    return views_agree(first_logits(options.early_views), int(source.argmax()), options.early_confidence)
+    return views_agree(first_logits, int(source.argmax()), options.early_confidence)
 
 
 def entropy_gate(threshold: float | None, marginal_entropy: float, classes: int) -> str | None:

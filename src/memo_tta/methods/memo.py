@@ -1,7 +1,7 @@
 """MEMO: one gradient step on the entropy of the view-averaged prediction (Algorithm 1)."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,7 +23,14 @@ from memo_tta.methods.view_method import NOT_NEEDED, ViewMethod
 from memo_tta.methods.view_source import ViewOptions, Views
 from memo_tta.models.batch_norm import MixedStatistics, mixed_statistics
 from memo_tta.models.classifier import Classifier
-from memo_tta.objectives import OBJECTIVES, entropy, most_confident, selected_views
+from memo_tta.models.shift import SHIFTED, cleanness
+from memo_tta.objectives import (
+    OBJECTIVES,
+    entropy,
+    marginal_log_probabilities,
+    most_confident,
+    selected_views,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +50,15 @@ class MemoOptions(MemoryOptions, AverageOptions, GateOptions, UpdateOptions, Vie
     )
     predict: str = option(
         "point",
-        OneOf("predict", ("point", "marginal", "group")),
-        "what the adapted model predicts from: the image itself, the average of its views, or their most "
-        "confident group",
+        OneOf("predict", ("point", "with_source", "marginal", "group")),
+        "what the prediction is made from: the image itself, the same averaged with the source prediction, "
+        "the average of the views, or their most confident group",
+    )
+    clean_strength: float | None = option(
+        None,
+        Number("(0, 1]"),
+        f"adapt less to images with a shift below {SHIFTED}: multiply lr by this, and divide prior_strength "
+        "by it; no effect on models without batch norm",
     )
     weighting: str = with_default(
         AverageOptions,
@@ -99,26 +112,44 @@ class Memo(ViewMethod[MemoOptions]):
     def reset(self) -> None:
         self.memory.forget()
 
+    @property
+    def needs_source(self) -> bool:
+        """Whether the source prediction or its shift is needed beside the adapted prediction."""
+        options = self.options
+        is_by_shift = options.clean_strength is not None
+        return options.needs_source or self.online or is_by_shift or options.predict == "with_source"
+
     def run_point(self, batch: Batch, views: Views) -> Outcome:
         """Adapt and predict, unless a gate keeps the source prediction; update the memory."""
-        needs_source = self.options.needs_source or self.online
-        source, shift = self.source_and_shift(batch) if needs_source else NOT_NEEDED
+        source, shift = self.source_and_shift(batch) if self.needs_source else NOT_NEEDED
         if reason := source_gate(self.options, source, shift):
             return Outcome(Status.GATED, reason=reason)
         with episode(self.classifier.module, self.parameters):
-            rule = self.memory.recall()
-            if reason := first_views_gate(self.options, source, lambda n: self.view_logits(views.first(n))):
-                return Outcome(Status.GATED, reason=reason)
-            outcome = self.adapt(batch, views, rule)
+            rule, strength = self.memory.recall(), self._strength(shift)
+            rule.lr = self.options.lr * strength
+            if self.options.early_views is not None:
+                first_logits = self.view_logits(views.first(self.options.early_views))
+                if reason := first_views_gate(self.options, source, first_logits):
+                    return Outcome(Status.GATED, reason=reason)
+            outcome = self.adapt(batch, views, rule, strength)
             state = None if outcome.logits is None else self.memory.capture(rule)
-        if outcome.logits is not None and state is not None and source is not None:
+        if outcome.logits is None or source is None:
+            return outcome
+        if state is not None:
             self.memory.learn(state, outcome.logits, source, outcome.marginal_entropy)
+        if self.options.predict == "with_source":
+            both = torch.stack([source, outcome.logits])
+            return replace(outcome, logits=marginal_log_probabilities(both))
         return outcome
 
-    def adapt(self, batch: Batch, views: Views, rule: UpdateRule) -> Outcome:
-        """Run Algorithm 1 within an episode: step on the objective of the views, then predict the point."""
+    def adapt(self, batch: Batch, views: Views, rule: UpdateRule, strength: float) -> Outcome:
+        """Run Algorithm 1 within an episode: step on the objective of the views, then predict the point.
+
+        The image's own batch-norm statistics have `strength` times their usual weight.
+        """
         options, x = self.options, batch.x
-        with mixed_statistics(self.classifier.module, options.prior_strength) as statistics:
+        prior_strength = options.prior_strength and options.prior_strength / strength
+        with mixed_statistics(self.classifier.module, prior_strength) as statistics:
             forward = self.forward_views(views.draw(), x, statistics)
             marginal_entropy = float(entropy(self.average(forward.logits.detach())))
             if reason := entropy_gate(options.threshold, marginal_entropy, forward.logits.shape[1]):
@@ -142,11 +173,15 @@ class Memo(ViewMethod[MemoOptions]):
     @torch.no_grad()
     def predict_adapted(self, views: Tensor, x: Tensor, statistics: MixedStatistics) -> Tensor:
         """Return logits (classes,) of the adapted model: of the point, or of its views combined."""
-        if self.options.predict == "point":
+        if self.options.predict in ("point", "with_source"):
             statistics.release()
             return self.forward(x)[0]
         self.fix_statistics(statistics, x)
         return self.combine(self.view_logits(views))
+
+    def _strength(self, shift: float | None) -> float:
+        """Return how much to adapt, 1 unless `clean_strength` asks for less."""
+        return self.options.clean_strength or 1.0 if cleanness(shift) > 0 else 1.0
 
     def _objective(self) -> Callable[[Tensor], Tensor]:
         chosen = self.options.objective

@@ -30,8 +30,14 @@ class Batch:
 
     points: list[Point]
     rngs: list[np.random.Generator]
-    work: SharedWork
+    works: Sequence[SharedWork]  # one for each point
     explain: bool = False  # whether outcomes should include the logits of the views
+
+    @property
+    def work(self) -> SharedWork:
+        """The work of the only point."""
+        (work,) = self.works
+        return work
 
     @property
     def x(self) -> Tensor:
@@ -73,6 +79,12 @@ class MeasuredPass:
         logits = torch.cat([each.logits for each in passes])
         return MeasuredPass(logits, torch.cat(shifts) if len(shifts) == len(passes) else None)
 
+    def split(self, sizes: Sequence[int]) -> "list[MeasuredPass]":
+        """Return this many inputs each, as passes of their own."""
+        shifts = [None] * len(sizes) if self.shift is None else torch.split(self.shift, list(sizes))
+        logits = torch.split(self.logits, list(sizes))
+        return [MeasuredPass(*row) for row in zip(logits, shifts, strict=True)]
+
 
 class Method(ABC, Generic[AnyOptions]):
     """A way to predict; calling it maps normalised inputs [N, ...] to logits [N, K]."""
@@ -106,8 +118,13 @@ class Method(ABC, Generic[AnyOptions]):
 
     @property
     def points(self) -> int:
-        """How many points the method processes together."""
+        """How many points affect each other's predictions."""
         return 1
+
+    @property
+    def batch_points(self) -> int:
+        """How many points the method takes at once."""
+        return self.points
 
     @property
     def online(self) -> bool:
@@ -142,17 +159,20 @@ class Method(ABC, Generic[AnyOptions]):
         if len(ids) != len(images):
             raise InputError(f"sample_id: expected one for each of {len(images)} images, got {len(ids)}")
         predictions: list[Prediction] = []
-        for start in range(0, len(images), self.points):
-            part = slice(start, start + self.points)
+        for start in range(0, len(images), self.batch_points):
+            part = slice(start, start + self.batch_points)
             points = [self.classifier.point(one) for one in images[part]]
-            predictions += self.predict_points(points, ids[part], SharedWork())
+            predictions += self.predict_points(points, ids[part], [SharedWork() for _ in points])
         return predictions
 
     def predict_points(
-        self, points: list[Point], ids: Sequence[SampleId | None], work: SharedWork
+        self, points: list[Point], ids: Sequence[SampleId | None], works: Sequence[SharedWork]
     ) -> list[Prediction]:
-        """Predict points that are processed together, reusing work of other methods for the same points."""
-        batch = Batch(points, self._rngs(points, ids), work)
+        """Predict points that are taken at once, reusing work of other methods for the same points."""
+        if self.points == 1 and len({point.x.shape for point in points}) > 1:
+            rows = zip(points, ids, works, strict=True)
+            return [one for p, i, w in rows for one in self.predict_points([p], [i], [w])]
+        batch = Batch(points, self._rngs(points, ids), works)
         return [explanation.prediction for explanation in self._explanations(batch)]
 
     def explain(
@@ -164,7 +184,7 @@ class Method(ABC, Generic[AnyOptions]):
     ) -> Explanation:
         """Predict one image; return the prediction, the views that the method used and their predictions."""
         points = [self.classifier.point(image)]
-        batch = Batch(points, self._rngs(points, [sample_id]), work or SharedWork(), explain=True)
+        batch = Batch(points, self._rngs(points, [sample_id]), [work or SharedWork()], explain=True)
         (explanation,) = self._explanations(batch)
         return explanation
 
@@ -173,24 +193,25 @@ class Method(ABC, Generic[AnyOptions]):
         if x.ndim < 2 or len(x) == 0:
             raise InputError(f"input: expected a batch of at least one input, got shape {tuple(x.shape)}")
         rows: list[Tensor] = []
-        for part in torch.split(x, self.points):
+        for part in torch.split(x, self.batch_points):
             points = [self.classifier.tensor_point(one) for one in part.unbind()]
-            batch = Batch(points, self._rngs(points, [None] * len(part)), SharedWork())
+            batch = Batch(points, self._rngs(points, [None] * len(part)), [SharedWork() for _ in points])
             rows += run_exclusively(self.classifier.module, partial(self._logits, batch))
         return torch.stack(rows).to(x.device)
 
     def source_pass(self, batch: Batch) -> MeasuredPass:
-        """Run the source model, once per batch, and measure the shift; call it before weights change."""
+        """Run the source model, once per point, and measure the shift; call it before weights change."""
 
-        def compute() -> MeasuredPass:
+        def compute() -> list[MeasuredPass]:
             with (
                 episode(self.classifier.module),
                 torch.no_grad(),
                 measuring_shift(self._statistics_layers) as meter,
             ):
-                return MeasuredPass(self.classifier(batch.x), meter.shift())
+                measured = MeasuredPass(self.classifier(batch.x), meter.shift())
+            return measured.split([1] * len(batch.points))
 
-        return batch.work.once("source", compute, "source")
+        return MeasuredPass.joined(SharedWork.once_together(batch.works, "source", compute, "source"))
 
     def source_logits(self, batch: Batch) -> Tensor:
         """Return the source model's logits [n, K]; call it before weights change."""

@@ -1,8 +1,8 @@
 """Work that several methods share for one point, and the time that each method would take alone."""
 
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from time import perf_counter
 from typing import Any, Literal, TypeVar
 
@@ -41,9 +41,12 @@ class SharedWork:
         self._charged: set[Hashable] = set()
         self._reused, self._began = 0.0, perf_counter()
 
-    def cost(self) -> Cost:
-        """Return the cost of the current method, as if it had computed everything itself."""
-        total = perf_counter() - self._began + self._reused
+    def cost(self, points: int = 1) -> Cost:
+        """Return the cost of the current method, as if it had computed everything itself.
+
+        The time since the method started is shared equally by the points that it takes together.
+        """
+        total = (perf_counter() - self._began) / points + self._reused
         return Cost(total, *(self._stages.get(stage, 0.0) for stage in ("source", "views", "predict")))
 
     @contextmanager
@@ -57,18 +60,41 @@ class SharedWork:
 
     def once(self, key: Hashable, compute: Callable[[], Value], stage: Stage | None = None) -> Value:
         """Return compute(), or its result from an earlier call with the same key."""
-        is_cached = key in self._results
-        if not is_cached:
+        (value,) = SharedWork.once_together([self], key, lambda: [compute()], stage)
+        return value
+
+    @staticmethod
+    def once_together(
+        works: "Sequence[SharedWork]",
+        key: Hashable,
+        compute: Callable[[], Sequence[Value]],
+        stage: Stage | None = None,
+    ) -> list[Value]:
+        """Return a result for each point: those stored under the key, or else compute(), with equal costs."""
+        is_reused = all(key in work._results for work in works)
+        if not is_reused:
             began = perf_counter()
-            value = compute()
-            self._results[key] = value, perf_counter() - began
+            values = compute()
+            seconds = (perf_counter() - began) / len(works)
+            for work, value in zip(works, values, strict=True):
+                work._results[key] = value, seconds
+        return [work._use(key, stage, is_reused) for work in works]
+
+    def _use(self, key: Hashable, stage: Stage | None, is_reused: bool) -> Any:
+        """Return a stored result and charge the method for it, once."""
         value, seconds = self._results[key]
         if key not in self._charged:
             self._charged.add(key)
-            self._reused += seconds if is_cached else 0.0
+            self._reused += seconds if is_reused else 0.0
             if stage is not None:
                 self._charge(stage, seconds)
         return value
 
     def _charge(self, stage: Stage, seconds: float) -> None:
         self._stages[stage] = self._stages.get(stage, 0.0) + seconds
+
+
+def mean_cost(works: Sequence[SharedWork]) -> Cost:
+    """Return the cost of the current method for each of the points that it takes together."""
+    costs = [astuple(work.cost(len(works))) for work in works]
+    return Cost(*(sum(column) / len(costs) for column in zip(*costs, strict=True)))

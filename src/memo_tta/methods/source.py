@@ -1,14 +1,18 @@
 """The source model, without adaptation."""
 
 from memo_tta.methods.method import Batch, Method, Outcome
-from memo_tta.methods.options import Options
 from memo_tta.methods.prediction import Status
+from memo_tta.methods.shared_passes import SharedPassOptions
 
 
-class Source(Method[Options]):
+class Source(Method[SharedPassOptions]):
     """Predict with the model as it is."""
 
-    options_type = Options
+    options_type = SharedPassOptions
+
+    @property
+    def batch_points(self) -> int:
+        return self.options.points_with(1, self.classifier)
 
     def run(self, batch: Batch) -> list[Outcome]:
         return [

@@ -32,9 +32,13 @@ class ViewMethod(Method[AnyViewOptions]):
         """Return the outcome for the single point of the batch, from these views."""
 
     def run(self, batch: Batch) -> list[Outcome]:
-        (point,), (rng,) = batch.points, batch.rngs
-        drawn = DrawnViews(self._augmenter, self.options, point, rng, batch.work)
-        return [self.run_point(batch, drawn)]
+        (views,) = self.draw_views(batch)
+        return [self.run_point(batch, views)]
+
+    def draw_views(self, batch: Batch) -> list[Views]:
+        """Return views of each point that are made when a method asks for them."""
+        rows = zip(batch.points, batch.rngs, batch.works, strict=True)
+        return [DrawnViews(self._augmenter, self.options, *row) for row in rows]
 
     def predict_views(self, x: Tensor, views: Tensor) -> Prediction:
         """Predict one normalised input, [...] or [1, ...], from given normalised views [B, ...]."""
@@ -47,7 +51,7 @@ class ViewMethod(Method[AnyViewOptions]):
                 f"predict_views: expected views [B, {', '.join(map(str, x.shape))}], got {list(views.shape)}"
             )
         points = [self.classifier.tensor_point(x)]
-        batch = Batch(points, self._rngs(points, [None]), SharedWork())
+        batch = Batch(points, self._rngs(points, [None]), [SharedWork()])
 
         def run() -> list[Outcome]:
             # Cloned here, where inference mode is off: autograd refuses tensors that were made in it.

@@ -125,10 +125,14 @@ class Classifier:
     def device(self) -> torch.device:
         return next((p.device for p in self.module.parameters()), torch.device("cpu"))
 
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The type of the module's floating-point parameters; None if it has none."""
+        return next((p.dtype for p in self.module.parameters() if p.is_floating_point()), None)
+
     def prepare_input(self, x: Tensor) -> Tensor:
         """Move x to the module's device and memory format and, if it holds floats, to the module's dtype."""
-        dtypes = (p.dtype for p in self.module.parameters() if p.is_floating_point())
-        dtype = next(dtypes, x.dtype) if x.is_floating_point() else x.dtype
+        dtype = self.dtype or x.dtype if x.is_floating_point() else x.dtype
         is_channels_last = self.channels_last and x.ndim == 4 and _supports_channels_last(self.module)
         memory_format = torch.channels_last if is_channels_last else torch.preserve_format
         return x.to(self.device, dtype, memory_format=memory_format)

@@ -89,7 +89,7 @@ class Replica:
         decoded, work = perf_counter(), SharedWork()
         with self._hooks.enforce(np.inf, is_cancelled):
             source = self._served_model.build_method("source", classifier, {})
-            (prediction,) = source.predict_points([point], [None], work)
+            (prediction,) = source.predict_points([point], [None], [work])
         seconds = {"decode": decoded - started, "source": perf_counter() - decoded}
         explanation = _without_views(prediction, point)
         if request.method != "source":
@@ -122,7 +122,7 @@ class Replica:
                 if request.explain:
                     explanation = method.explain(point, work=work)
                 else:
-                    (prediction,) = method.predict_points([point], [None], work)
+                    (prediction,) = method.predict_points([point], [None], [work])
                     explanation = _without_views(prediction, point)
         except DeadlineExceeded:
             explanation = too_late

@@ -13,8 +13,10 @@ from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
+from memo_tta.workers.cores import available_cores
 from memo_tta.workers.engine import Engine, FailedItem, Item, Result, Work, WorkerDied
 from memo_tta.workers.malloc import keep_freed_memory
+from memo_tta.workers.this_process import prepare_process
 
 
 class WorkerProcess:
@@ -78,7 +80,7 @@ class InProcess(Engine[None, Callable[[], Any]]):
         return 1
 
     def start_worker(self) -> tuple[None, Callable[[], Any]]:
-        return None, lambda: None
+        return None, prepare_process
 
     def submit(self, worker: None, function: Callable[[Item], Any], item: Item) -> Callable[[], Any]:
         return partial(function, item)
@@ -97,11 +99,6 @@ def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], worke
     """Yield function(item) of each item in order, computed by a pool of processes of its own."""
     with Processes(workers) as engine:
         yield from engine.ordered_results(function, items)
-
-
-def available_cores() -> int:
-    """Return the number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cap_by_memory(workers: int, available_gib: float, gib_per_worker: float) -> int:
