@@ -12,7 +12,7 @@ MEMO = "source,restore,memo"
 # MEMO without gates, by kind of views.
 TRIALS = ("augmix", "augmix-mild")
 TRIED = NETWORKS[:2]
-NO_GATES = ("skip_margin=none", "skip_shift=none")
+PAPER = ("prior_strength=16", "skip_margin=none", "clean_strength=none", "predict=point")
 
 
 def memo_options(*options: str) -> tuple[str, ...]:
@@ -34,7 +34,7 @@ class Pictures:
     def trials(self) -> Iterator[Step]:
         """Yield MEMO on clean pictures and on the validation corruptions, with several settings."""
         for augment in TRIALS:
-            options = memo_options("n_views=16", f"augment={augment}", "prior_strength=16", *NO_GATES)
+            options = memo_options("n_views=16", f"augment={augment}", *PAPER)
             yield self.evaluate(f"{augment}-clean", "source,memo", *options, "--limit", "100")
             shifts = ("--corruptions", ",".join(VALIDATION), "--severities", "3,5", "--limit", "40")
             yield self.evaluate(f"{augment}-validation", "source,memo", *options, *shifts)
@@ -47,7 +47,7 @@ class Pictures:
 
     def memo(self) -> Iterator[Step]:
         """Yield MEMO with its defaults and with the paper's settings."""
-        paper = ("augment=augmix", "prior_strength=16", *NO_GATES)
+        paper = ("augment=augmix", *PAPER)
         for name, options in (("memo", ()), ("paper", paper)):
             words = memo_options("n_views=16", *options)
             yield self.evaluate(f"{name}-clean", MEMO, *words, "--limit", "200")

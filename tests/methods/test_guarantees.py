@@ -332,7 +332,9 @@ def test_a_large_image_that_fails_in_any_pass_leaves_nothing_behind(method, fail
     """Hooks that measure and hooks that mix are nested there, over several passes."""
     classifier, passes = large_classifier(), count(1)
     options = (
-        {"skip_margin": None, "clean_views": None} if method == "restore" else {"skip_shift": None, **FEW}
+        {"skip_margin": None, "clean_views": None}
+        if method == "restore"
+        else {"clean_strength": None, "predict": "point", **FEW}
     )
     robust = mt.method(method, classifier, **{"skip_margin": None, **options})
     norm = classifier.module.get_submodule("4")

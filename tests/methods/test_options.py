@@ -210,13 +210,18 @@ def large_model(**settings: Any) -> mt.Classifier:
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name.startswith("memo")])
 def test_memo_is_careful_with_large_images_of_untuned_models(name):
-    careful = {"augment": "augmix-mild", "prior_strength": 16, "skip_margin": 0.8, "skip_shift": 0.2}
+    careful = {
+        "augment": "augmix-mild",
+        "skip_margin": 0.8,
+        "clean_strength": 0.125,
+        "predict": "with_source",
+    }
     options = vars(mt.method(name, large_model()).options)
     assert vars(mt.method(name, large_model(n_views=64)).options) == options  # not a sign of tuning
     assert careful.items() <= options.items()
     assert vars(METHODS[name].resolve({}, {}, 65)) == options
-    changed = mt.method(name, large_model(), skip_shift=None, augment="augmix").options
-    assert (changed.skip_shift, changed.augment, changed.skip_margin) == (None, "augmix", 0.8)
+    changed = mt.method(name, large_model(), clean_strength=None, augment="augmix").options
+    assert (changed.clean_strength, changed.augment, changed.skip_margin) == (None, "augmix", 0.8)
 
 
 @pytest.mark.parametrize(
@@ -230,4 +235,4 @@ def test_memo_is_careful_with_large_images_of_untuned_models(name):
 )
 def test_memo_is_the_paper_s_elsewhere(options):
     assert (options.augment, options.prior_strength) == ("augmix", 16)
-    assert options.skip_margin is None and options.skip_shift is None
+    assert (options.skip_margin, options.clean_strength, options.predict) == (None, None, "point")

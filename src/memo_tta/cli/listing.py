@@ -6,7 +6,16 @@ from rich.markup import escape
 from rich.table import Table
 
 PIPE_WIDTH = 160  # columns when the output is not a terminal
-SHOWN = ("optimizer", "lr", "n_views", "augment", "prior_strength", "skip_margin", "skip_shift")
+SHOWN = (
+    "optimizer",
+    "lr",
+    "n_views",
+    "augment",
+    "prior_strength",
+    "skip_margin",
+    "clean_strength",
+    "predict",
+)
 
 
 @click.command(epilog="Example: memo methods memo")

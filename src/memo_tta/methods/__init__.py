@@ -19,14 +19,18 @@ from memo_tta.methods.tent import Tent
 from memo_tta.methods.tta import TTA
 from memo_tta.methods.ttt import TTT
 from memo_tta.models.classifier import Classifier
-from memo_tta.models.shift import SHIFTED
 from memo_tta.registry import Registry
 from memo_tta.views.crop_flip import PADDED_UP_TO
 
 NO_SETTINGS: Mapping[str, Any] = {}
-# MEMO on networks that the paper has not tuned: views that keep the object, and gates that leave clean images
-# alone. Chosen on validation corruptions and clean images.
-UNTUNED_MEMO = {"augment": "augmix-mild", "skip_margin": 0.8, "skip_shift": SHIFTED}
+# MEMO on networks that the paper has not tuned: views that keep the object, a gate for sure predictions, and
+# little adaptation to images that are hardly shifted. Chosen on validation corruptions and clean images.
+UNTUNED_MEMO = {
+    "augment": "augmix-mild",
+    "skip_margin": 0.8,
+    "clean_strength": 0.125,
+    "predict": "with_source",
+}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,85 @@
+"""How much memory a method takes: measured with one image, and multiplied by the number of views."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from memo_tta.methods.episode import episode, run_exclusively
+from memo_tta.methods.method import Method
+from memo_tta.methods.parameters import choose_parameters
+from memo_tta.models.classifier import Classifier
+
+PROCESS = 400 * 2**20  # bytes: the interpreter, torch and what they load
+# Found to bound the peak on ResNet-50, EfficientNet-Lite0 and ResNet-26 within 10 %, see tests and docs/speed.md.
+LAYERS_AT_ONCE = 2.3  # a forward pass holds the input and output of the largest layer, and a part of another
+COPIES = 3  # of adapted parameters: their source values, gradients, and the work of the step
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes that predictions take beside the process itself."""
+
+    model: int  # parameters and buffers, and the copies of those that are adapted
+    view: int  # what each view of a forward pass adds
+    views: int  # the most views in one forward pass
+
+    @property
+    def total(self) -> int:
+        return self.model + self.view * self.views
+
+    def fitting_views(self, limit: int) -> int:
+        """Return how many views fit into so many bytes, at least one."""
+        return max(1, (limit - self.model) // max(self.view, 1))
+
+
+def measure_footprint(method: Method[Any]) -> Footprint:
+    """Measure a method by one forward pass of a grey image; without a size, by parameters alone."""
+    classifier, options = method.classifier, method.options
+    module = classifier.module
+    adapted = choose_parameters(module, options.params) if method.needs_gradients else []
+    model = _bytes(*module.parameters(), *module.buffers()) + COPIES * _bytes(*adapted)
+    views = max(getattr(options, "n_views", 1), method.batch_points)
+    micro_batch = getattr(options, "micro_batch", None)
+    if classifier.size is None:
+        return Footprint(model, 0, views)
+    saved, largest = run_exclusively(module, lambda: _activations(classifier, adapted))
+    view = max(saved + largest, int(LAYERS_AT_ONCE * largest))
+    return Footprint(model, view, min(views, micro_batch or views))
+
+
+def _activations(classifier: Classifier, adapted: list[nn.Parameter]) -> tuple[int, int]:
+    """Return the bytes that backward would need, and those of the input and output of the largest layer."""
+    saved: dict[int, int] = {}
+    largest = 0
+    known = {t.data_ptr() for t in (*classifier.module.parameters(), *classifier.module.buffers())}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in known:
+            saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    def note_size(_layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        nonlocal largest
+        largest = max(largest, _bytes(*(t for t in (*inputs, output) if isinstance(t, Tensor))))
+
+    hooks = [layer.register_forward_hook(note_size) for layer in classifier.module.modules()]
+    try:
+        with (
+            episode(classifier.module, adapted),
+            torch.set_grad_enabled(bool(adapted)),
+            torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+        ):
+            size = classifier.size or 1
+            output = classifier(torch.zeros(1, 3, size, size))  # held, so that no saved storage is reused
+            del output
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return sum(saved.values()), largest
+
+
+def _bytes(*tensors: Tensor) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
