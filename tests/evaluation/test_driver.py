@@ -15,6 +15,7 @@ import pytest
 
 from memo_tta.data.catalog import load_dataset
 from memo_tta.errors import MemoError
+from memo_tta.evaluation import worker_memory
 from memo_tta.evaluation.driver import MAX_FAILURES_IN_A_ROW, RunProgress
 from memo_tta.evaluation.job import EvaluationJob
 from memo_tta.evaluation.store import COLUMNS, FILE, open_for_reading, open_for_writing
@@ -171,6 +172,30 @@ def test_a_run_of_another_job_is_refused(memo, arguments, tmp_path):
     assert memo(*arguments, "--out", tmp_path / "run", "--workers", 1)[0] == 0
     code, _, err = memo(*arguments, "--out", tmp_path / "run", "--seed", 1, "--limit", 5)
     assert code == 1 and "is a run of another job (limit was None, now 5; seed was 0, now 1)" in err
+
+
+def test_what_a_worker_takes_is_said_before_the_work(memo, arguments, tmp_path):
+    code, _, err = memo(*arguments, "--out", tmp_path / "run", "--workers", 1)
+    assert code == 0 and "memo: a worker takes about 0.4 GiB" in err and "micro_batch" not in err
+
+
+def test_what_does_not_fit_runs_in_micro_batches_and_a_resumed_run_keeps_them(
+    memo, arguments, tmp_path, monkeypatch
+):
+    run = (*arguments, "--limit", 8, "--out", tmp_path / "run", "--workers", 1)
+    few = worker_memory.PROCESS / worker_memory.GIB / worker_memory.USABLE  # nothing beside the process
+    monkeypatch.setattr("memo_tta.workers.processes.machine_memory_gib", lambda: few)
+    code, _, err = memo(*run)
+    assert code == 0 and "micro_batch is tta 1, memo 1" in err
+    with open_for_writing(tmp_path / "run") as store:
+        assert store.metadata()["micro_batches"] == {"tta": 1, "memo": 1}
+        assert "micro_batch" not in str(store.metadata()["job"])
+    before = rows(tmp_path / "run")
+    with sqlite3.connect(tmp_path / "run" / FILE) as connection:
+        connection.execute("DELETE FROM records WHERE method = 'memo'")
+    monkeypatch.setattr("memo_tta.workers.processes.machine_memory_gib", lambda: 64.0)
+    assert memo(*run)[0] == 0
+    assert rows(tmp_path / "run") == before
 
 
 def test_a_run_with_other_weights_is_refused(memo, arguments, tmp_path):

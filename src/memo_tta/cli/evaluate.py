@@ -84,7 +84,7 @@ def evaluate(
             shown = (f"{name} {wrong / count:.1%}" for name, (wrong, count) in errors.items() if count)
             update(done, total, " · ".join(shown))
 
-        failed = run(job, out, engine, on_records)
+        failed = run(job, out, engine, on_records, lambda memory: click.echo(f"memo: {memory}", err=True))
     if failed:
         first = failed[0]
         part = " ".join(filter(None, (first.dataset, first.corruption, str(first.severity or ""))))

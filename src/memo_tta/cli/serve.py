@@ -112,7 +112,9 @@ def serve(
     with listen(host, port) as listener:
         url = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         click.echo(
-            f"memo: serving {served.name} with {method} at {url}, {settings.replicas} replicas", err=True
+            f"memo: serving {served.name} with {method} at {url}, {settings.replicas} replicas "
+            f"of up to {served.replica_bytes / 2**30:.1f} GiB",
+            err=True,
         )
         if host not in LOOPBACK and settings.token is None:
             click.echo(

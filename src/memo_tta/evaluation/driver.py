@@ -18,13 +18,12 @@ from memo_tta.evaluation.job import EvaluationJob
 from memo_tta.evaluation.records import FailedRecord, Record, SkippedPoint
 from memo_tta.evaluation.store import RecordStore, RunRow, open_for_writing
 from memo_tta.evaluation.worker import WorkerContext, WorkUnit, keep_context, run_unit
+from memo_tta.evaluation.worker_memory import WorkerMemory, plan_memory
 from memo_tta.methods import METHODS
 from memo_tta.views.execution import execution_name
 from memo_tta.workers import MAX_TRIES, Engine, FailedItem, Work, available_cores
 from memo_tta.workers.environment import environment
 
-SMALL_IMAGE = 64  # pixels a side
-GIB_PER_WORKER = 8  # for larger images: all views at once, with the activations that backward needs
 MAX_FAILURES_IN_A_ROW = 10  # this many are not the fault of single points
 
 # Called with the number of records so far, their final number, and (wrong, all) predictions of each method.
@@ -32,9 +31,16 @@ OnRecords = Callable[[int, int, dict[str, tuple[int, int]]], None]
 
 
 def evaluate(
-    job: EvaluationJob, out: Path, engine: Engine[Any, Any], on_records: OnRecords
+    job: EvaluationJob,
+    out: Path,
+    engine: Engine[Any, Any],
+    on_records: OnRecords,
+    on_plan: Callable[[WorkerMemory], None] = lambda _: None,
 ) -> list[FailedRecord]:
-    """Compute the records that the run in `out` does not have yet; return those that failed."""
+    """Compute the records that the run in `out` does not have yet; return those that failed.
+
+    `on_plan` is told what a worker will take, before the work starts.
+    """
     for method in job.methods:
         _ = METHODS[method]  # an unknown name is an error before any work
     with open_for_writing(out) as store:
@@ -42,16 +48,23 @@ def evaluate(
         _check_same("job", known.get("job", {}), job.as_dict(), out)
         context = WorkerContext(job)
         _check_same("model", known, {"fingerprint": context.fingerprint()}, out)
+        memory = plan_memory(context, engine.memory_gib)
+        on_plan(memory)
+        # Micro-batches change predictions slightly, so a run keeps those that it was started with.
+        micro_batches = known.get("micro_batches", memory.micro_batches)
+        if micro_batches:
+            context = WorkerContext(job.with_micro_batches(micro_batches), context.classifier)
         store.clear_failed()
         progress = RunProgress(context, store, on_records)
         if not known:
-            store.save_metadata({"job": job.as_dict(), "total": progress.total, **_describe_run(context)})
-        worker_job, paths = job.with_absolute_paths()
+            facts = {"job": job.as_dict(), "total": progress.total, "micro_batches": micro_batches}
+            store.save_metadata({**facts, **_describe_run(context)})
+        worker_job, paths = context.job.with_absolute_paths()
         engine.check_nodes(partial(environment, paths, {"frost": frost_source, "views": execution_name}))
         keep_context(worker_job, context)
         fetch_classifier = engine.share(f"{job.model} {context.fingerprint()}", context.classifier)
         function = partial(run_unit, worker_job, fetch_classifier, engine.device)
-        work = Work(function, context.split, context.is_long, memory_per_worker(context))
+        work = Work(function, context.split, context.is_long, memory.gib)
         with closing(engine.results(work, _missing_units(context, store))) as results:
             for result in results:
                 rows = progress.count_failure(result) if isinstance(result, FailedItem) else result
@@ -137,9 +150,3 @@ def _describe_run(context: WorkerContext) -> dict[str, Any]:
         "host": {"system": platform.platform(), "cores": available_cores()},
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-
-
-def memory_per_worker(context: WorkerContext) -> float:
-    """Return the GiB that a worker needs; small images need next to nothing."""
-    size = context.classifier.size
-    return 0 if size is None or size <= SMALL_IMAGE else GIB_PER_WORKER

@@ -37,6 +37,12 @@ class EvaluationJob:
         """Return a string that is the same for equal jobs."""
         return json.dumps(self.as_dict(), sort_keys=True)
 
+    def with_micro_batches(self, micro_batches: Mapping[str, int]) -> "EvaluationJob":
+        """Return the job with these micro-batches of methods."""
+        sizes = {name: {"micro_batch": size} for name, size in micro_batches.items()}
+        options = {name: {**self.options.get(name, {}), **sizes.get(name, {})} for name in self.methods}
+        return replace(self, options=options) if sizes else self
+
     def with_absolute_paths(self) -> tuple["EvaluationJob", list[Path]]:
         """Return the job independent of the working directory, and the paths of its data on disk."""
         located = [locate(spec) for spec in self.data]

@@ -43,7 +43,7 @@ class WorkerContext:
             for part in load_parts(spec, job.corruptions, job.severities, job.seed):
                 chosen = part if job.limit is None else balanced(part, job.limit, job.seed)
                 self.parts.append(match_classes(self.classifier, chosen))
-        self._method = cache(self._build)
+        self.method = cache(self._build)  # by part and name
 
     def _build(self, part: int, name: str) -> Method[Any]:
         options = {"seed": self.job.seed, **self.job.options.get(name, {})}
@@ -56,7 +56,7 @@ class WorkerContext:
         batch per unit; an online one gets a whole part, because its state carries over from batch to batch.
         """
         for index, (_, dataset) in enumerate(self.parts):
-            methods = {name: self._method(index, name) for name in self.job.methods}
+            methods = {name: self.method(index, name) for name in self.job.methods}
             single = tuple(name for name, m in methods.items() if m.points == 1 and not m.online)
             if single:
                 yield from _cut(index, single, range(len(dataset)), _unit_points(methods, single))
@@ -67,19 +67,19 @@ class WorkerContext:
 
     def split(self, unit: WorkUnit) -> list[WorkUnit]:
         """Split a unit into single points, unless its predictions depend on each other."""
-        methods = (self._method(unit.part, name) for name in unit.methods)
+        methods = (self.method(unit.part, name) for name in unit.methods)
         if any(method.points > 1 or method.online for method in methods):
             return [unit]
         return list(_cut(unit.part, unit.methods, unit.positions, 1))
 
     def is_long(self, unit: WorkUnit) -> bool:
         """Return whether the unit is a whole part of an online method."""
-        return any(self._method(unit.part, name).online for name in unit.methods)
+        return any(self.method(unit.part, name).online for name in unit.methods)
 
     def run(self, unit: WorkUnit) -> list[Record | SkippedPoint]:
         """Compute the records of a unit."""
         dataset = self.parts[unit.part][1]
-        methods = {name: self._method(unit.part, name) for name in unit.methods}
+        methods = {name: self.method(unit.part, name) for name in unit.methods}
         return list(run(dataset, methods, unit.positions, self.job.skip_bad))
 
     def failed_records(self, unit: WorkUnit, reason: str) -> list[FailedRecord]:

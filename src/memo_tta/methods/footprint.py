@@ -12,7 +12,7 @@ from memo_tta.methods.parameters import choose_parameters
 from memo_tta.models.classifier import Classifier
 
 PROCESS = 400 * 2**20  # bytes: the interpreter, torch and what they load
-# Found to bound the peak on ResNet-50, EfficientNet-Lite0 and ResNet-26 within 10 %, see tests and docs/speed.md.
+# Measured peaks are at most 10 % above what these give: docs/speed.md.
 LAYERS_AT_ONCE = 2.3  # a forward pass holds the input and output of the largest layer, and a part of another
 COPIES = 3  # of adapted parameters: their source values, gradients, and the work of the step
 
@@ -34,13 +34,16 @@ class Footprint:
         return max(1, (limit - self.model) // max(self.view, 1))
 
 
-def measure_footprint(method: Method[Any]) -> Footprint:
-    """Measure a method by one forward pass of a grey image; without a size, by parameters alone."""
+def measure_footprint(method: Method[Any], points: int) -> Footprint:
+    """Measure a method that is given so many points, by one forward pass of a grey image.
+
+    A classifier of tensors has inputs of any shape, so only its parameters count.
+    """
     classifier, options = method.classifier, method.options
     module = classifier.module
     adapted = choose_parameters(module, options.params) if method.needs_gradients else []
     model = _bytes(*module.parameters(), *module.buffers()) + COPIES * _bytes(*adapted)
-    views = max(getattr(options, "n_views", 1), method.batch_points)
+    views = getattr(options, "n_views", 1) * min(points, method.batch_points)
     micro_batch = getattr(options, "micro_batch", None)
     if classifier.size is None:
         return Footprint(model, 0, views)

@@ -167,7 +167,7 @@ class Memo(ViewMethod[MemoOptions]):
 
     def forward_views(self, views: Tensor, x: Tensor, statistics: MixedStatistics) -> ForwardPass:
         """Run the views through the model, keeping what their gradient needs."""
-        self.fix_statistics(statistics, x)
+        self.fix_statistics(statistics, x, views)
         return ForwardPass(self.forward, views, self.options.micro_batch)
 
     @torch.no_grad()
@@ -176,7 +176,7 @@ class Memo(ViewMethod[MemoOptions]):
         if self.options.predict in ("point", "with_source"):
             statistics.release()
             return self.forward(x)[0]
-        self.fix_statistics(statistics, x)
+        self.fix_statistics(statistics, x, views)
         return self.combine(self.view_logits(views))
 
     def _strength(self, shift: float | None) -> float:
@@ -195,5 +195,5 @@ class Memo(ViewMethod[MemoOptions]):
         return entropy(self.average(logits))
 
     def _seen_views(self, forward: ForwardPass, x: Tensor, statistics: MixedStatistics) -> SeenViews:
-        self.fix_statistics(statistics, x)
+        self.fix_statistics(statistics, x, forward.views)
         return SeenViews(forward.views, forward.logits.detach(), self.view_logits(forward.views))

@@ -183,7 +183,7 @@ class TTA(ViewMethod[TTAOptions]):
         passes: list[MeasuredPass] = []
         with mixed_statistics(module, prior_strength) as statistics:
             for group in groups:
-                self.fix_statistics(statistics, group[:1])
+                self.fix_statistics(statistics, group[:1], group)
                 meter.shift()  # of the forward pass that fixed the statistics
                 passes.append(self._classify(group, meter))
         return passes

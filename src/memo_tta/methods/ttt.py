@@ -61,7 +61,7 @@ class TTT(ViewMethod[TTTOptions]):
         with episode(module, self._parameters), mixed_statistics(module, options.prior_strength) as mixed:
             for _ in range(options.steps):
                 drawn = views.draw()
-                self.fix_statistics(mixed, batch.x)
+                self.fix_statistics(mixed, batch.x, drawn)
                 if batch.explain:
                     before = self.view_logits(drawn)
                     seen = SeenViews(drawn, before, before)
@@ -74,7 +74,7 @@ class TTT(ViewMethod[TTTOptions]):
             with batch.work.stage("predict"), torch.no_grad():
                 logits = self.forward(batch.x)[0]
             if seen is not None:
-                self.fix_statistics(mixed, batch.x)
+                self.fix_statistics(mixed, batch.x, seen.views)
                 seen = replace(seen, after=self.view_logits(seen.views))
         return Outcome(Status.ADAPTED, logits, seen=seen)
 

@@ -75,10 +75,10 @@ class ViewMethod(Method[AnyViewOptions]):
         """Return the logits of the views, computed without a graph."""
         return forward_in_chunks(self.forward, views, self.options.micro_batch)
 
-    def fix_statistics(self, statistics: MixedStatistics, x: Tensor) -> None:
-        """With micro-batches, fix the mixed statistics to those of the point.
+    def fix_statistics(self, statistics: MixedStatistics, x: Tensor, views: Tensor) -> None:
+        """If the views need several micro-batches, fix the mixed statistics to those of the point.
 
         Batch norm couples the views of a batch, so chunks are exact only with statistics fixed beforehand.
         """
-        if self.options.micro_batch is not None:
+        if self.options.micro_batch is not None and len(views) > self.options.micro_batch:
             statistics.fix(lambda: self.forward(x))

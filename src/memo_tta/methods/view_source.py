@@ -32,8 +32,8 @@ class ViewOptions(Options):
     micro_batch: int | None = option(
         None,
         Number("[1, inf)", whole=True),
-        "maximum number of views per forward pass, to save memory; batch-norm mixing then uses the "
-        "statistics of the image, or of the first view of a group, instead of all views",
+        "maximum number of views per forward pass, to save memory; if there are more, batch-norm mixing "
+        "uses the statistics of the image, or of the first view of a group, instead of all views",
     )
     precision: str = option(
         "float32",

@@ -7,10 +7,13 @@ from typing import Any
 
 from memo_tta.errors import ConfigError, MemoError, MemoWarning
 from memo_tta.methods import METHODS, Method
+from memo_tta.methods.footprint import measure_footprint
 from memo_tta.models.classifier import Classifier
 from memo_tta.models.fingerprint import fingerprint
 from memo_tta.models.zoo import ZOO, load
 from memo_tta.service.settings import Settings
+
+REPLICA_BYTES = 2 * 2**30  # that a replica may take by default: requests with many views run in parts
 
 
 class ServedModel:
@@ -24,7 +27,9 @@ class ServedModel:
             )
         self.classifier, self.settings = classifier, settings
         self.fingerprint = fingerprint(classifier.module)
+        self._micro_batches: dict[str, int] = {}
         self.methods = {name: self._default_options(name) for name in METHODS if self._can_serve(name)}
+        self.replica_bytes = max(map(self._limit_memory, self.methods))
 
     @classmethod
     def load(cls, settings: Settings) -> "ServedModel":
@@ -45,7 +50,8 @@ class ServedModel:
 
     def build_method(self, name: str, classifier: Classifier, options: Mapping[str, Any]) -> Method[Any]:
         """Build a method; these options take precedence over the operator's."""
-        return METHODS[name](classifier, **{**self.settings.options.get(name, {}), **options})
+        limit = {"micro_batch": self._micro_batches[name]} if name in self._micro_batches else {}
+        return METHODS[name](classifier, **{**limit, **self.settings.options.get(name, {}), **options})
 
     def _can_serve(self, name: str) -> bool:
         """Return whether the method works on this model with single, independent images.
@@ -72,6 +78,16 @@ class ServedModel:
         except (MemoError, MemoWarning):
             return False
         return method.points == 1 and not method.online
+
+    def _limit_memory(self, name: str) -> int:
+        """Return the most bytes that a replica takes for a method; limit its views per pass if it can."""
+        views = {"n_views": self.settings.max_views} if "n_views" in self.methods[name] else {}
+        method = self.build_method(name, self.classifier, views)
+        footprint = measure_footprint(method, points=1)
+        if footprint.total <= REPLICA_BYTES or getattr(method.options, "micro_batch", 1) is not None:
+            return footprint.total
+        self._micro_batches[name] = footprint.fitting_views(REPLICA_BYTES)
+        return footprint.model + footprint.view * self._micro_batches[name]
 
     def _default_options(self, name: str) -> dict[str, Any]:
         """Return the default values of the options that a request may set."""

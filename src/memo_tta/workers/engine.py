@@ -91,6 +91,11 @@ class Engine(ABC, Generic[Worker, Handle]):
         self._pool: list[PoolWorker[Worker, Handle]] = []
         self._failed_starts = 0  # in a row
 
+    @property
+    def memory_gib(self) -> float | None:
+        """The most memory that one worker may take; None if it is not known."""
+        return None
+
     @abstractmethod
     def capacity(self, memory_gib: float) -> int:
         """Return the default number of workers, when each needs this much memory."""

@@ -10,11 +10,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor
 from concurrent.futures import wait as wait_for_futures
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 from memo_tta.workers.cores import available_cores
 from memo_tta.workers.engine import Engine, FailedItem, Item, Result, Work, WorkerDied
+from memo_tta.workers.machine_memory import machine_memory_gib
 from memo_tta.workers.malloc import keep_freed_memory
 from memo_tta.workers.this_process import prepare_process
 
@@ -35,8 +36,12 @@ class Processes(Engine[WorkerProcess, "Future[Any]"]):
     A single worker is the calling process itself.
     """
 
+    @property
+    def memory_gib(self) -> float:
+        return machine_memory_gib() / (self.workers or 1)
+
     def capacity(self, memory_gib: float) -> int:
-        return cap_by_memory(available_cores(), _physical_memory_gib(), memory_gib)
+        return cap_by_memory(available_cores(), machine_memory_gib(), memory_gib)
 
     def start_worker(self) -> tuple[WorkerProcess, "Future[Any]"]:
         worker = WorkerProcess(threads=max(1, available_cores() // self.pool_size))
@@ -104,11 +109,6 @@ def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], worke
 def cap_by_memory(workers: int, available_gib: float, gib_per_worker: float) -> int:
     """Reduce the number of workers to what memory allows, but to no less than one."""
     return workers if gib_per_worker == 0 else max(1, min(workers, int(available_gib / gib_per_worker)))
-
-
-@cache
-def _physical_memory_gib() -> float:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
 
 
 def _initialize_worker(threads: int) -> None:
