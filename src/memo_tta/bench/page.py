@@ -1,9 +1,9 @@
 """The measurements as an HTML page, with plots of the time by number of views and of where it goes."""
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, cycle
 from statistics import median
 from time import perf_counter
 
@@ -11,6 +11,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader
 
 from memo_tta.bench.measurement import Measurement
+from memo_tta.bench.own_model import MethodCost
 from memo_tta.bench.prediction import N_VIEWS, our_memo, published_loop, sample_image
 from memo_tta.methods.shared_work import SharedWork
 from memo_tta.report.plots import BLUE, GREY, LINES, drawing
@@ -43,6 +44,20 @@ def render_page(measurements: Sequence[Measurement]) -> str:
         share_plot=_data_url(plot_shares({name: curve[SHARE_VIEWS] for name, curve in curves.items()})),
         n_views=SHARE_VIEWS,
     )
+
+
+def render_own_model(model: str, costs: Sequence[MethodCost]) -> str:
+    """Return the page of a model of the user's."""
+    plots: list[tuple[int, str, str]] = []
+    for threads in dict.fromkeys(cost.threads for cost in costs):
+        own = [cost for cost in costs if cost.threads == threads]
+        seconds = {(cost.method, cost.views): cost.seconds for cost in own}
+        gib = {(cost.method, cost.views): cost.mib / 1024 for cost in own}
+        time_plot, memory_plot = plot_costs(seconds, "seconds per image"), plot_costs(gib, "GiB")
+        plots.append((threads, _data_url(time_plot), _data_url(memory_plot)))
+    measurements = [cost.measurement for cost in costs]
+    template = TEMPLATES.get_template("own_model.html")
+    return template.render(model=model, plots=plots, measurements=measurements)
 
 
 def _published_timer(views: int) -> Callable[[], PredictionTime]:
@@ -82,6 +97,25 @@ def plot_times(curves: dict[str, dict[int, PredictionTime]]) -> bytes:
             axes.plot(list(curve), milliseconds, "o-", color=colour, label=name)
         axes.set(xlabel="views, B", ylabel="ms per image", xlim=(0, None), ylim=(0, None))
         axes.legend()
+    return result.svg
+
+
+def plot_costs(costs: Mapping[tuple[str, int | None], float], unit: str) -> bytes:
+    """Plot a cost by number of views, on logarithmic axes; a method without views is a dashed line."""
+    with drawing(6.4, 3.2) as result:
+        axes = result.figure.subplots()
+        methods = list(dict.fromkeys(method for method, _ in costs))
+        for method, colour in zip(methods, cycle(LINES), strict=False):
+            points = [(views, cost) for (name, views), cost in costs.items() if name == method]
+            if points[0][0] is None:
+                axes.axhline(points[0][1], linestyle="--", color=colour, label=method)
+            else:
+                axes.loglog(*zip(*points, strict=True), "o-", color=colour, label=method)
+        ticks = sorted({views for _, views in costs if views is not None})
+        axes.set(xlabel="views, B", ylabel=unit)
+        axes.set_xticks(ticks, labels=map(str, ticks))
+        axes.minorticks_off()
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     return result.svg
 
 

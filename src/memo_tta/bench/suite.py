@@ -4,7 +4,7 @@ A part is imported only when it runs, so that a missing optional package affects
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -61,6 +61,27 @@ def run(only: Sequence[str], as_json: bool, page: Path | None) -> int:
     return show({name: PARTS[name].run for name in names}, as_json, page)
 
 
+def run_own_model(model: str, weights: str | None, as_json: bool, page: Path | None) -> int:
+    """Measure what each method costs with a model of the user's."""
+    if page is not None:
+        check_installed("--page", ["matplotlib"])
+    from memo_tta.bench.own_model import MethodCost, run
+
+    costs: list[MethodCost] = []
+
+    def measure() -> Iterator[Measurement]:
+        for cost in run(model, weights):
+            costs.append(cost)
+            yield cost.measurement
+
+    code = show({model: measure}, as_json)
+    if page is not None:
+        from memo_tta.bench.page import render_own_model
+
+        _write_page(page, render_own_model(model, costs))
+    return code
+
+
 def _runnable_parts() -> list[str]:
     """Return the default parts; leave out those with missing packages, with a line on stderr for each."""
     names: list[str] = []
@@ -101,10 +122,14 @@ def show(
         from memo_tta.bench.page import render_page
 
         click.echo("plots ...", err=True)
-        with atomic_file(page) as temporary:
-            temporary.write_text(render_page(measurements), "utf-8")
-        click.echo(f"wrote {page}", err=True)
+        _write_page(page, render_page(measurements))
     return 0 if all(measurement.holds for measurement in measurements) else 1
+
+
+def _write_page(page: Path, text: str) -> None:
+    with atomic_file(page) as temporary:
+        temporary.write_text(text, "utf-8")
+    click.echo(f"wrote {page}", err=True)
 
 
 def _table(measurements: list[Measurement]) -> Table:
