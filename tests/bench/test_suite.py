@@ -7,14 +7,17 @@ import sys
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from memo_tta.bench import (
     adaptation,
     evaluation,
+    last_blocks,
     memory,
     page,
     prediction,
     restore,
+    shared_passes,
     startup,
     suite,
     torchvision_import,
@@ -211,3 +214,23 @@ def test_the_load_test_measures_a_service_that_it_starts_and_ends(monkeypatch):
     assert measured["responses other than 200 and 503"].measured == 0
     assert measured["bad requests without a 4xx response"].measured == 0
     assert measured["replicas replaced because their weights changed"].detail.endswith(": 200")
+
+
+def test_shared_passes_are_compared_with_single_images(monkeypatch):
+    for name, value in {"POINTS": 3, "ROUNDS": 1}.items():
+        monkeypatch.setattr(shared_passes, name, value)
+    measurement = shared_passes.measure("tiny", tiny_network)
+    assert measurement.measured > 0 and "3 images" in measurement.detail
+
+
+def test_the_last_blocks_take_less_memory_than_all(monkeypatch):
+    monkeypatch.setattr(last_blocks, "ROUNDS", 1)
+    monkeypatch.setattr(last_blocks, "VIEWS", 2)
+    measurement = last_blocks._measure_time("EfficientNet-Lite0")
+    assert measurement.measured > 0 and "B = 2" in measurement.detail
+    assert last_blocks._extra_kib("EfficientNet-Lite0", "last:4") >= 0
+
+
+def tiny_network(classes: int) -> nn.Module:
+    layers = (nn.Conv2d(3, 4, 3, stride=8), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    return nn.Sequential(*layers, nn.Linear(4, classes))

@@ -38,7 +38,7 @@ def _compare(name: str, build: Callable[[int], nn.Module]) -> Iterator[Measureme
         mt.method("restore", classifier, skip_margin=margin, n_views=views, clean_views=None)
         for margin, views in ((1e-12, 3), (1.0, 3), (1.0, 4))
     )
-    clean, noisy = _image(GRAIN), _image(NOISE)
+    clean, noisy = sample_image(GRAIN), sample_image(NOISE)
     x = classifier.prepare_input(classifier.point(clean).x[None])
     assert [m.predict(clean).status for m in (gated, averaging, all_views)] == [
         "gated",
@@ -70,7 +70,7 @@ def _compare(name: str, build: Callable[[int], nn.Module]) -> Iterator[Measureme
     yield Measurement(f"restorations / restore, clean, {name}", restoring, RESTORATION_BAR, "", denoising)
 
 
-def _image(noise: float) -> np.ndarray:
+def sample_image(noise: float) -> np.ndarray:
     """Return a gradient with noise of this standard deviation."""
     ramp = np.linspace(40, 200, SIZE)[:, None, None] * np.ones((1, SIZE, 3))
     return (ramp + np.random.default_rng(0).normal(0, noise, ramp.shape)).clip(0, 255).astype(np.uint8)

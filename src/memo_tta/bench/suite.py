@@ -41,6 +41,8 @@ PARTS = Registry(
         "prediction": SuitePart("memo_tta.bench.prediction"),
         "adaptation": SuitePart("memo_tta.bench.adaptation"),
         "restore": SuitePart("memo_tta.bench.restore"),
+        "shared_passes": SuitePart("memo_tta.bench.shared_passes"),
+        "last_blocks": SuitePart("memo_tta.bench.last_blocks"),
         "memory": SuitePart("memo_tta.bench.memory"),
         "startup": SuitePart("memo_tta.bench.startup"),
         "corruptions": SuitePart("memo_tta.bench.corruptions", ("cv2", "scipy")),

@@ -25,9 +25,9 @@ def bench(
 ) -> None:
     """Measure speed and memory on this machine, mostly as ratios between two sides that take turns.
 
-    The parts are views, prediction, adaptation, restore, memory, startup, corruptions, loading, evaluation
-    and cluster. The last one measures the overhead of Ray, takes minutes, and only runs with --only cluster.
-    A part whose optional packages are not installed is left out.
+    The parts are views, prediction, adaptation, restore, shared_passes, last_blocks, memory, startup,
+    corruptions, loading, evaluation and cluster. The last one measures the overhead of Ray, takes minutes,
+    and only runs with --only cluster. A part whose optional packages are not installed is left out.
 
     The exit code is 1 if a measurement is above its bar.
     """
