@@ -1,6 +1,6 @@
-"""Compare memo-fast with memo on CIFAR-10, in error and time: python -m studies.memo_fast --help.
+"""Compare memo-fast with memo, in error and time: python -m studies.memo_fast --help.
 
-WEIGHTS are those of a ResNet-26; DATA defaults to cifar10 and cifar10+gaussian_noise:5.
+Each DATA is a data set with a corruption and its level, as in cifar10+gaussian_noise:5, or without.
 """
 
 from collections.abc import Sequence
@@ -12,18 +12,20 @@ import numpy as np
 
 from memo_tta.data.catalog import load_parts
 from memo_tta.data.dataset import Dataset, balanced
+from memo_tta.evaluation.class_matching import match_classes
 from memo_tta.evaluation.statistics import paired
 from memo_tta.methods import method
+from memo_tta.models.classifier import Classifier
 from memo_tta.models.zoo import load
 from memo_tta.report.markdown import table_row
+from memo_tta.workers import prepare_process
 
-DATA = ("cifar10", "cifar10+gaussian_noise:5")
 HEADS = ("data", "points", "memo", "memo-fast", "set right / made wrong", "adapted", "time, memo-fast / memo")
 
 
-def measure(weights: Path, data: Dataset) -> str:
+def measure(whole: Classifier, data: Dataset) -> str:
     """Return a table row; the methods alternate point by point, so that other load affects both alike."""
-    classifier = load("resnet26", weights)
+    classifier, data = match_classes(whole, data)
     methods = {name: method(name, classifier) for name in ("memo", "memo-fast")}
     seconds, wrong = dict.fromkeys(methods, 0.0), {name: list[bool]() for name in methods}
     adapted = 0
@@ -50,15 +52,19 @@ def measure(weights: Path, data: Dataset) -> str:
 
 
 @click.command(help=__doc__)
-@click.argument("weights", type=click.Path(exists=True, path_type=Path))
-@click.argument("points", default=1000)
-@click.argument("data", nargs=-1)
-def main(weights: Path, points: int, data: Sequence[str]) -> None:
+@click.argument("model")
+@click.argument("data", nargs=-1, required=True)
+@click.option("--weights", type=click.Path(exists=True, path_type=Path), help="Weights of the model.")
+@click.option("--images", default=1000, show_default=True, help="Images of each DATA.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the choice of images.")
+def main(model: str, data: Sequence[str], weights: Path | None, images: int, seed: int) -> None:
+    prepare_process()
+    classifier = load(model, weights)
     click.echo(table_row(HEADS))
     click.echo("|---" * len(HEADS) + "|")
-    for spec in data or DATA:
+    for spec in data:
         (part,) = load_parts(spec, None, None, 0)
-        click.echo(measure(weights, balanced(part, points, 0)))
+        click.echo(measure(classifier, balanced(part, images, seed)))
 
 
 if __name__ == "__main__":

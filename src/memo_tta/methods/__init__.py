@@ -119,10 +119,12 @@ METHODS = Registry(
         "memo": MethodEntry(
             "minimise the marginal entropy of the views, all parameters", Memo, untuned=UNTUNED_MEMO
         ),
+        # Chosen on validation corruptions by studies.last_blocks and studies.memo_fast.
         "memo-fast": MethodEntry(
-            "memo, or the source prediction if the source or the first views are confident",
+            "memo with few views on the last blocks, or the source prediction if it is confident",
             Memo,
-            {"skip_confidence": 0.98, "early_views": 4, "early_confidence": 0.95},
+            {"n_views": 16, "params": "last:8", "skip_confidence": 0.95},
+            large={"n_views": 8, "params": "last:8", "skip_margin": 0.8},
             untuned=UNTUNED_MEMO,
         ),
         "memo-pce": MethodEntry(

@@ -19,9 +19,10 @@ MOST = 0.8  # of the parameters: a network in a wrapper, or an encoder between e
 def choose_parameters(module: nn.Module, choice: ParameterChoice) -> list[Parameter]:
     """Return the parameters of a choice; raise ConfigError if there are none.
 
-    A choice is 'all', 'norm', 'head', 'last:K' (the last K blocks), a regular expression searched in the
-    names, or a predicate of (name, parameter). Autograd records nothing before the first chosen parameter:
-    with the last blocks, no activation of the others is kept and no gradient flows through them.
+    A choice is 'all', 'norm', 'head', 'last:K' (the last K blocks, or all if there are fewer), a regular
+    expression searched in the names, or a predicate of (name, parameter). Autograd records nothing before the
+    first chosen parameter: with the last blocks, no activation of the others is kept and no gradient flows
+    through them.
     """
     named = [(name, p) for name, p in module.named_parameters() if p.is_floating_point() and p.numel()]
     is_chosen = _predicate(module, choice)
@@ -61,13 +62,10 @@ def _belongs_to(parameters: Iterable[Parameter]) -> Callable[[str, Parameter], b
 
 
 def _last_blocks(module: nn.Module, count: int) -> list[nn.Module]:
-    """Return the last blocks; raise ConfigError if there are fewer."""
-    found = blocks(module)
-    if not 1 <= count <= len(found):
-        raise ConfigError(
-            f"params: 'last:{count}': expected 1 to {len(found)}, the blocks of {type(module).__name__}"
-        )
-    return found[-count:]
+    """Return the last blocks, or all if there are fewer."""
+    if count < 1:
+        raise ConfigError(f"params: 'last:{count}': expected at least one block")
+    return blocks(module)[-count:]
 
 
 def blocks(module: nn.Module) -> list[nn.Module]:
