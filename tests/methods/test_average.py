@@ -185,7 +185,7 @@ def test_with_a_prior_strength_each_version_is_classified_with_its_own_mixed_sta
 
 def test_with_micro_batches_the_first_view_of_a_version_gives_the_statistics():
     classifier, image = build_classifier("batch-norm"), pictures(1)[0]
-    options = {"n_views": 8, "prior_strength": 16, **NO_GATE}
+    options = {"n_views": 16, "prior_strength": 16, **NO_GATE}  # groups of 4 and 12 views
     one, three = (
         mt.method("restore", classifier, micro_batch=size, **options).predict(image, sample_id=0)
         for size in (1, 3)

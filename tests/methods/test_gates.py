@@ -219,9 +219,9 @@ def test_what_a_preview_shows_does_not_change_what_is_drawn(classifier, image):
 
 def test_memo_fast_is_a_row_whose_options_can_be_overruled(classifier):
     fast = mt.method("memo-fast", classifier).options
-    assert (fast.skip_confidence, fast.early_views, fast.early_confidence) == (0.98, 4, 0.95)
+    assert (fast.skip_confidence, fast.n_views, fast.params) == (0.98, 16, "last:8")
     assert mt.method("memo-fast", classifier, skip_confidence=0.5).options.skip_confidence == 0.5
-    assert mt.method("memo-fast", classifier, early_views=None).options.early_views is None
+    assert mt.method("memo-fast", classifier, params="all").options.params == "all"
     assert mt.Memo(classifier).options.skip_confidence is None
     assert METHODS["memo-fast"].method is mt.Memo
 

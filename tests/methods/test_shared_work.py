@@ -70,7 +70,12 @@ OPTIONS = {
     "restore, gated": {"early_confidence": 1e-9},
     "memo, two steps": {"steps": 2},
     "memo-fast, source is sure": {"skip_confidence": 1e-9},
-    "memo-fast, views are sure": {"skip_confidence": 1.0, "early_confidence": 1e-9, "augment": "same"},
+    "memo-fast, views are sure": {
+        "skip_confidence": 1.0,
+        "early_views": 4,
+        "early_confidence": 1e-9,
+        "augment": "same",
+    },
 }
 
 

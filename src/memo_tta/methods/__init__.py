@@ -123,7 +123,7 @@ METHODS = Registry(
         "memo-fast": MethodEntry(
             "memo with few views on the last blocks, or the source prediction if it is confident",
             Memo,
-            {"n_views": 16, "params": "last:8", "skip_confidence": 0.95},
+            {"n_views": 16, "params": "last:8", "skip_confidence": 0.98},
             large={"n_views": 8, "params": "last:8", "skip_margin": 0.8},
             untuned=UNTUNED_MEMO,
         ),

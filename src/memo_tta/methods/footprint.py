@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from memo_tta.errors import MemoError, ModelError
 from memo_tta.methods.episode import episode, run_exclusively
 from memo_tta.methods.method import Method
 from memo_tta.methods.parameters import choose_parameters
@@ -47,7 +48,14 @@ def measure_footprint(method: Method[Any], points: int) -> Footprint:
     micro_batch = getattr(options, "micro_batch", None)
     if classifier.size is None:
         return Footprint(model, 0, views)
-    saved, largest = run_exclusively(module, lambda: _activations(classifier, adapted))
+    try:
+        saved, largest = run_exclusively(module, lambda: _activations(classifier, adapted))
+    except MemoError:
+        raise
+    except Exception as error:  # whatever the user's module raises
+        raise ModelError(
+            f"{classifier.name}: cannot predict an image of its input size ({type(error).__name__}: {error})"
+        ) from error
     view = max(saved + largest, int(LAYERS_AT_ONCE * largest))
     return Footprint(model, view, min(views, micro_batch or views))
 

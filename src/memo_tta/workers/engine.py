@@ -79,7 +79,7 @@ class Engine(ABC, Generic[Worker, Handle]):
 
     Each worker has at most two tasks submitted and runs them in order, so when it dies, the oldest one is
     blamed; the other is queued again, and the worker is replaced. A task is tried three times, and split
-    before each retry. A MemoError raised by the function is for the user to solve, so the caller gets it at
+    before the last try. A MemoError raised by the function is for the user to solve, so the caller gets it at
     once.
     """
 
@@ -247,7 +247,10 @@ class Engine(ABC, Generic[Worker, Handle]):
         if failures == MAX_TRIES:
             yield task.index, FailedItem(task.item, failure)
         else:
-            queue.extendleft(Task(task.index, part, failures) for part in reversed(work.split(task.item)))
+            # A whole item is repeated to the bit; its parts alone may differ in the last digits.
+            is_last_try = failures == MAX_TRIES - 1
+            parts = work.split(task.item) if is_last_try else [task.item]
+            queue.extendleft(Task(task.index, part, failures) for part in reversed(parts))
 
     def _finish_start(self, pool_worker: PoolWorker[Worker, Handle]) -> None:
         """Let the worker take tasks, or drop it if its start failed."""
