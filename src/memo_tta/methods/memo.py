@@ -1,6 +1,6 @@
 """MEMO: one gradient step on the entropy of the view-averaged prediction (Algorithm 1)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from memo_tta.methods.bn import warn_without_layers
 from memo_tta.methods.episode import episode
 from memo_tta.methods.gates import GateOptions, entropy_gate, first_views_gate, source_gate
 from memo_tta.methods.gradient import NOT_FINITE, ForwardPass
+from memo_tta.methods.memo_together import adapt_together, check_options
 from memo_tta.methods.memory import MemoryOptions, build_memory
 from memo_tta.methods.method import Batch, Outcome, SeenViews
 from memo_tta.methods.options import Number, OneOf, check_names, option, when, with_default
@@ -60,6 +61,11 @@ class MemoOptions(MemoryOptions, AverageOptions, GateOptions, UpdateOptions, Vie
         f"adapt less to images with a shift below {SHIFTED}: multiply lr by this, and divide prior_strength "
         "by it; no effect on models without batch norm",
     )
+    batch_points: int = option(
+        1,
+        Number("[1, inf)", whole=True),
+        "number of images to adapt to at once, if several are given, each with weights of its own; for GPUs",
+    )
     weighting: str = with_default(
         AverageOptions,
         "weighting",
@@ -99,6 +105,9 @@ class Memo(ViewMethod[MemoOptions]):
         self.objective = self._objective()
         self.parameters = choose_parameters(classifier.module, self.options.params)
         self.memory = build_memory(self.options, self.options.update_rule, classifier.module, self.parameters)
+        if self.options.batch_points > 1:
+            mixes = self.options.prior_strength is not None and len(self._statistics_layers) > 0
+            check_options(self.options, mixes)
 
     @classmethod
     def resolve(cls, settings: Mapping[str, Any], options: Mapping[str, Any]) -> MemoOptions:
@@ -119,6 +128,42 @@ class Memo(ViewMethod[MemoOptions]):
         is_by_shift = options.clean_strength is not None
         return options.needs_source or self.online or is_by_shift or options.predict == "with_source"
 
+    @property
+    def batch_points(self) -> int:
+        return self.options.batch_points
+
+    def run(self, batch: Batch) -> list[Outcome]:
+        if len(batch.points) == 1:
+            return super().run(batch)
+        passes = self.source_pass(batch).split([1] * len(batch.points)) if self.needs_source else None
+        sources = [NOT_NEEDED] * len(batch.points) if passes is None else [one.single() for one in passes]
+        reasons = [source_gate(self.options, *source) for source in sources]
+        left = [index for index, reason in enumerate(reasons) if reason is None]
+        adapted = iter(self._adapt_together(batch, left, sources) if left else ())
+        return [
+            next(adapted) if reason is None else Outcome(Status.GATED, reason=reason) for reason in reasons
+        ]
+
+    def _adapt_together(
+        self, batch: Batch, left: Sequence[int], sources: Sequence[tuple[Tensor | None, float | None]]
+    ) -> Iterator[Outcome]:
+        """Yield the outcomes of the points that are left, which are adapted to at once."""
+        views = self.draw_views(batch)
+        drawn = torch.stack([views[index].draw() for index in left])
+        chosen = {id(p) for p in self.parameters}
+        names = [name for name, p in self.classifier.module.named_parameters() if id(p) in chosen]
+        rates = [self.options.lr * self._strength(sources[index][1]) for index in left]
+        with episode(self.classifier.module, self.parameters):
+            x = batch.x[torch.tensor(left)][:, None]
+            found = adapt_together(self.classifier, names, self.objective, rates, drawn, x)
+        for row, index in enumerate(left):
+            marginal_entropy = float(entropy(self.average(found.view_logits[row])))
+            if not found.is_finite[row]:
+                yield Outcome(Status.NOT_FINITE, None, NOT_FINITE, marginal_entropy)
+                continue
+            outcome = Outcome(Status.ADAPTED, found.logits[row], None, marginal_entropy)
+            yield self._with_source(outcome, sources[index][0])
+
     def run_point(self, batch: Batch, views: Views) -> Outcome:
         """Adapt and predict, unless a gate keeps the source prediction; update the memory."""
         source, shift = self.source_and_shift(batch) if self.needs_source else NOT_NEEDED
@@ -133,14 +178,16 @@ class Memo(ViewMethod[MemoOptions]):
                     return Outcome(Status.GATED, reason=reason)
             outcome = self.adapt(batch, views, rule, strength)
             state = None if outcome.logits is None else self.memory.capture(rule)
-        if outcome.logits is None or source is None:
-            return outcome
-        if state is not None:
+        if outcome.logits is not None and state is not None and source is not None:
             self.memory.learn(state, outcome.logits, source, outcome.marginal_entropy)
-        if self.options.predict == "with_source":
-            both = torch.stack([source, outcome.logits])
-            return replace(outcome, logits=marginal_log_probabilities(both))
-        return outcome
+        return self._with_source(outcome, source)
+
+    def _with_source(self, outcome: Outcome, source: Tensor | None) -> Outcome:
+        """Average the adapted prediction with the source's, if the options ask for it."""
+        if self.options.predict != "with_source" or outcome.logits is None or source is None:
+            return outcome
+        both = torch.stack([source, outcome.logits])
+        return replace(outcome, logits=marginal_log_probabilities(both))
 
     def adapt(self, batch: Batch, views: Views, rule: UpdateRule, strength: float) -> Outcome:
         """Run Algorithm 1 within an episode: step on the objective of the views, then predict the point.

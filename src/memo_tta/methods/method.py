@@ -79,6 +79,10 @@ class MeasuredPass:
         logits = torch.cat([each.logits for each in passes])
         return MeasuredPass(logits, torch.cat(shifts) if len(shifts) == len(passes) else None)
 
+    def single(self) -> tuple[Tensor, float | None]:
+        """Return the logits (classes,) and the shift of the only input."""
+        return self.logits[0], None if self.shift is None else float(self.shift[0])
+
     def split(self, sizes: Sequence[int]) -> "list[MeasuredPass]":
         """Return this many inputs each, as passes of their own."""
         shifts = [None] * len(sizes) if self.shift is None else torch.split(self.shift, list(sizes))

@@ -14,7 +14,7 @@ from memo_tta.methods.method import Batch, MeasuredPass, Outcome, SeenViews
 from memo_tta.methods.options import Number, OneOf, option, when, with_default
 from memo_tta.methods.prediction import Status
 from memo_tta.methods.shared_passes import SharedPassOptions
-from memo_tta.methods.view_method import ViewMethod
+from memo_tta.methods.view_method import NOT_NEEDED, ViewMethod
 from memo_tta.methods.view_source import ViewOptions, Views
 from memo_tta.models.batch_norm import can_mix_groups, mixed_statistics
 from memo_tta.models.classifier import Classifier, Point
@@ -109,7 +109,7 @@ class TTA(ViewMethod[TTAOptions]):
     def run_points(self, batch: Batch, views: Sequence[Views]) -> list[Outcome]:
         """Return the outcomes of the points, from their views; the views of all points share passes."""
         sources = self._source_passes(batch)
-        reasons = [source_gate(self.options, *_logits_and_shift(source)) for source in sources]
+        reasons = [source_gate(self.options, *_single(source)) for source in sources]
         with episode(self.classifier.module):
             reasons = self._first_views_gates(reasons, sources, views)
             left = [index for index, reason in enumerate(reasons) if reason is None]
@@ -138,12 +138,12 @@ class TTA(ViewMethod[TTAOptions]):
             first = [views[index].first(count) for index in left]
             logits = torch.split(self.view_logits(torch.cat(first)), [len(each) for each in first])
             for index, own in zip(left, logits, strict=True):
-                source, _ = _logits_and_shift(sources[index])
+                source, _ = _single(sources[index])
                 reasons[index] = first_views_gate(self.options, source, own)
         return reasons
 
     def _draw(self, point: Point, views: Views, source: MeasuredPass | None) -> _Views:
-        _, shift = _logits_and_shift(source)
+        _, shift = _single(source)
         drawn = views.draw(self.options.clean_views if cleanness(shift) > 0 else None)
         with_image = views.starts_with_image or torch.equal(drawn[0], point.x.to(drawn.device))
         sizes = views.mixed_groups(len(drawn)) if self._mixes else []
@@ -208,8 +208,5 @@ class TTA(ViewMethod[TTAOptions]):
         return self._average(passed.logits), self._combine(passed.logits)
 
 
-def _logits_and_shift(source: MeasuredPass | None) -> tuple[Tensor | None, float | None]:
-    """Return the logits (classes,) and the shift of a single input, or None for what is not known."""
-    if source is None:
-        return None, None
-    return source.logits[0], None if source.shift is None else float(source.shift[0])
+def _single(source: MeasuredPass | None) -> tuple[Tensor | None, float | None]:
+    return NOT_NEEDED if source is None else source.single()

@@ -62,8 +62,7 @@ class ViewMethod(Method[AnyViewOptions]):
 
     def source_and_shift(self, batch: Batch) -> tuple[Tensor, float | None]:
         """Return the source's logits (classes,) for the point, and its shift if it can be measured."""
-        source = self.source_pass(batch)
-        return source.logits[0], None if source.shift is None else float(source.shift[0])
+        return self.source_pass(batch).single()
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the classifier's logits, computed in the precision of the options."""
