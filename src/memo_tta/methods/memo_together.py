@@ -5,7 +5,7 @@ On a GPU this fills the device where one point would not. On a CPU it takes long
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,14 +67,15 @@ def adapt_together(
     adapted = {name: source[name].detach() for name in names}
 
     def logits_of(weights: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        return cast("Tensor", functional_call(module, weights, (inputs,)))
+        return functional_call(module, weights, (inputs,))
 
     def loss_and_logits(weights: dict[str, Tensor], inputs: Tensor) -> tuple[Tensor, Tensor]:
         logits = logits_of(weights, inputs)
         return objective(logits), logits
 
     def prepared(inputs: Tensor) -> Tensor:
-        return classifier.prepare_input(inputs.flatten(0, 1)).unflatten(0, inputs.shape[:2])
+        flat = classifier.prepare_input(inputs.flatten(0, 1))
+        return flat.reshape(*inputs.shape[:2], *flat.shape[1:])
 
     gradients, before = vmap(grad(loss_and_logits, has_aux=True), (None, 0))(adapted, prepared(views))
     rates = torch.tensor(lr, device=x.device)
