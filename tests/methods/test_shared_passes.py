@@ -113,7 +113,7 @@ def test_inputs_of_different_shapes_are_taken_one_by_one():
             return mean_and_range(x)
 
     signals = [torch.randn(length, generator=torch.Generator().manual_seed(length)) for length in (5, 9, 5)]
-    predictions = mt.method("source", mt.Classifier(Signals())).predict(signals)
+    predictions = mt.method("source", mt.Classifier(Signals()), batch_points=3).predict(signals)
     for signal, prediction in zip(signals, predictions, strict=True):
         torch.testing.assert_close(prediction.logits, mean_and_range(signal[None])[0])
 

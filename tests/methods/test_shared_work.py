@@ -5,7 +5,7 @@ import torch
 
 import memo_tta as mt
 from memo_tta.methods import METHODS
-from memo_tta.methods.shared_work import SharedWork
+from memo_tta.methods.shared_work import SharedWork, mean_cost
 from tests.nets import build_classifier, pictures
 
 pytestmark = pytest.mark.filterwarnings("ignore::memo_tta.MemoWarning")
@@ -22,6 +22,21 @@ def test_borrowed_work_is_charged_to_all_that_use_it(monkeypatch):
     second = work.cost()
     assert (first.total, first.views, first.model) == (10, 2, 8)
     assert (second.total, second.views, second.predict, second.model) == (4 + 2, 2, 0, 4)
+
+
+def test_points_that_are_taken_together_share_the_time(monkeypatch):
+    # Two starts; begin and end of the work; two costs; two starts of the next method; two costs.
+    now = iter([0, 0, 1, 7, 10, 10, 20, 20, 24, 24]).__next__
+    monkeypatch.setattr("memo_tta.methods.shared_work.perf_counter", now)
+    works = [SharedWork(), SharedWork()]
+    assert SharedWork.once_together(works, "a", lambda: ["one", "two"], "source") == ["one", "two"]
+    first = mean_cost(works)
+    for work in works:
+        work.start_method()
+    assert SharedWork.once_together(works, "a", pytest.fail, "source") == ["one", "two"]
+    second = mean_cost(works)
+    assert (first.total, first.source) == (5, 3)  # each half of 10 and of 6
+    assert (second.total, second.source) == (2 + 3, 3)  # half of 4, and what it reuses
 
 
 def test_work_that_a_method_uses_twice_is_charged_once(monkeypatch):
