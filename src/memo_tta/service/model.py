@@ -14,6 +14,7 @@ from memo_tta.models.zoo import ZOO, load
 from memo_tta.service.settings import Settings
 
 REPLICA_BYTES = 2 * 2**30  # that a replica may take by default: requests with many views run in parts
+GAPS = 2  # memory that requests of different methods and sizes cannot share, measured with ResNet-50
 
 
 class ServedModel:
@@ -84,10 +85,11 @@ class ServedModel:
         views = {"n_views": self.settings.max_views} if "n_views" in self.methods[name] else {}
         method = self.build_method(name, self.classifier, views)
         footprint = measure_footprint(method, points=1)
-        if footprint.total <= REPLICA_BYTES or getattr(method.options, "micro_batch", 1) is not None:
-            return footprint.total
-        self._micro_batches[name] = footprint.fitting_views(REPLICA_BYTES)
-        return footprint.model + footprint.view * self._micro_batches[name]
+        taken = int(GAPS * footprint.total)
+        if taken <= REPLICA_BYTES or getattr(method.options, "micro_batch", 1) is not None:
+            return taken
+        self._micro_batches[name] = footprint.fitting_views(int(REPLICA_BYTES / GAPS))
+        return int(GAPS * (footprint.model + footprint.view * self._micro_batches[name]))
 
     def _default_options(self, name: str) -> dict[str, Any]:
         """Return the default values of the options that a request may set."""

@@ -78,9 +78,9 @@ class Engine(ABC, Generic[Worker, Handle]):
     """A pool of workers that lives until the `with` block ends, and the loop that schedules work on it.
 
     Each worker has at most two tasks submitted and runs them in order, so when it dies, the oldest one is
-    blamed; the other is queued again, and the worker is replaced. A task is tried three times, and split
-    before the last try. A MemoError raised by the function is for the user to solve, so the caller gets it at
-    once.
+    blamed; the other is queued again, and the worker is replaced. A task is tried three times; one that can
+    be split is split after two failures, into parts that are tried twice. A MemoError raised by the function
+    is for the user to solve, so the caller gets it at once.
     """
 
     device = "cpu"  # where workers keep their models
@@ -250,6 +250,8 @@ class Engine(ABC, Generic[Worker, Handle]):
             # A whole item is repeated to the bit; its parts alone may differ in the last digits.
             is_last_try = failures == MAX_TRIES - 1
             parts = work.split(task.item) if is_last_try else [task.item]
+            if len(parts) > 1:
+                failures -= 1  # most parts are innocent, and one may be blamed for its neighbour
             queue.extendleft(Task(task.index, part, failures) for part in reversed(parts))
 
     def _finish_start(self, pool_worker: PoolWorker[Worker, Handle]) -> None:
