@@ -9,6 +9,7 @@ from time import perf_counter
 
 import numpy as np
 from jinja2 import Environment, PackageLoader
+from matplotlib.ticker import LogLocator
 
 from memo_tta.bench.measurement import Measurement
 from memo_tta.bench.own_model import MethodCost
@@ -51,9 +52,9 @@ def render_own_model(model: str, costs: Sequence[MethodCost]) -> str:
     plots: list[tuple[int, str, str]] = []
     for threads in dict.fromkeys(cost.threads for cost in costs):
         own = [cost for cost in costs if cost.threads == threads]
-        seconds = {(cost.method, cost.views): cost.seconds for cost in own}
-        gib = {(cost.method, cost.views): cost.mib / 1024 for cost in own}
-        time_plot, memory_plot = plot_costs(seconds, "seconds per image"), plot_costs(gib, "GiB")
+        milliseconds = {(cost.method, cost.views): 1000 * cost.seconds for cost in own}
+        mib = {(cost.method, cost.views): cost.mib for cost in own}
+        time_plot, memory_plot = plot_costs(milliseconds, "ms per image"), plot_costs(mib, "MiB")
         plots.append((threads, _data_url(time_plot), _data_url(memory_plot)))
     measurements = [cost.measurement for cost in costs]
     template = TEMPLATES.get_template("own_model.html")
@@ -114,6 +115,8 @@ def plot_costs(costs: Mapping[tuple[str, int | None], float], unit: str) -> byte
         ticks = sorted({views for _, views in costs if views is not None})
         axes.set(xlabel="views, B", ylabel=unit)
         axes.set_xticks(ticks, labels=map(str, ticks))
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
         axes.minorticks_off()
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     return result.svg
