@@ -62,7 +62,8 @@ def predict():
     assert reply.status_code == 200
 
 threading.setprofile(record)  # for the replica's thread, which starts before the request
-with TestClient(build_app(ServedModel.load(Settings(replicas=1)))) as client:
+app = build_app(ServedModel.load(Settings(replicas=1)))
+with TestClient(app, base_url="http://localhost") as client:
     while client.get("/readyz").status_code != 200:
         time.sleep(0.05)
     traced(predict)

@@ -1,16 +1,19 @@
 """Reading images: every kind becomes uint8 RGB, and errors say what is wrong."""
 
 import io
+import resource
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageOps
 
+from memo_tta import image as image_module
 from memo_tta.errors import InputError
 from memo_tta.image import read_image
+from tests.conftest import times
 
 RNG = np.random.default_rng(0)
 COLOUR = RNG.integers(0, 256, (6, 4, 3), dtype=np.uint8)
@@ -58,11 +61,38 @@ def test_sixteen_bits_keep_their_range(tmp_path):
         assert read_image(source)[0, :, 1].tolist() == [0, 1, 128, 255]
 
 
-def test_exif_rotation_is_applied(tmp_path):
+@pytest.mark.parametrize("orientation", [*range(10), 77])
+@pytest.mark.parametrize("deep", [False, True])
+def test_images_are_turned_as_pillow_turns_them(tmp_path, orientation, deep):
     exif = Image.Exif()
-    exif[0x0112] = 6  # the camera was turned: the image is shown rotated by 90 degrees
-    Image.fromarray(COLOUR).save(tmp_path / "turned.png", exif=exif)
-    np.testing.assert_array_equal(read_image(tmp_path / "turned.png"), np.rot90(COLOUR, -1))
+    exif[0x0112] = orientation
+    pixels = GREY.astype(np.uint16) * 257 if deep else COLOUR
+    Image.fromarray(pixels).save(tmp_path / "turned.png", exif=exif)
+    with Image.open(tmp_path / "turned.png") as image:
+        expected = read_image(np.array(ImageOps.exif_transpose(image)))
+    np.testing.assert_array_equal(read_image(tmp_path / "turned.png"), expected)
+
+
+@pytest.mark.parametrize("damaged", [b"", b"MM", b"MM\0*\0\0\0\x08\xff\xff", b"II*\0\xff\xff\xff\xff" * 9])
+def test_damaged_metadata_turn_nothing(tmp_path, damaged):
+    for name in ("a.jpg", "a.webp", "a.png"):
+        Image.fromarray(COLOUR).save(tmp_path / name, exif=b"Exif\0\0" + damaged)
+        assert read_image(tmp_path / name).shape == COLOUR.shape
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "P", "L", "CMYK"])
+def test_bands_and_whole_image_are_the_same(monkeypatch, mode):
+    image = Image.fromarray(RNG.integers(0, 256, (37, 23, 3), dtype=np.uint8)).convert(mode)
+    if mode == "RGBA":
+        image.putalpha(Image.fromarray(RNG.integers(0, 256, (37, 23), dtype=np.uint8)))
+    for factor in (1, 2, 3, 5):
+        whole = read_image(image, shortest=23 // factor)
+        with monkeypatch.context() as patch:
+            patch.setattr(image_module, "BAND_PIXELS", 50)
+            np.testing.assert_array_equal(read_image(image, shortest=23 // factor), whole)
+        page = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        shown = Image.alpha_composite(page, image.convert("RGBA")) if mode == "RGBA" else image
+        np.testing.assert_array_equal(whole, np.asarray(shown.convert("RGB").reduce(factor)))
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "YCbCr", "HSV", "LAB", "I", "F"])
@@ -135,3 +165,65 @@ def test_any_bytes_give_an_image_or_a_clear_error(tmp_path_factory, content):
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"x\.png"):
         read_image(path)
+
+
+def encoded(file_format: str, side: int, **options: Any) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(RNG.integers(0, 256, (side, side, 3), dtype=np.uint8)).save(file, file_format, **options)
+    return file.getvalue()
+
+
+def damaged(content: bytes, rng: np.random.Generator) -> bytes:
+    """Cut, change, move or insert some bytes."""
+    data, start = bytearray(content), int(rng.integers(len(content)))
+    match rng.integers(5):
+        case 0:
+            del data[start:]
+        case 1:
+            for position in rng.integers(0, len(data), int(rng.integers(1, 30))):
+                data[position] = rng.integers(256)
+        case 2:
+            data[start : start + 64] = bytes(len(data[start : start + 64]))
+        case 3:
+            data[start:start] = rng.bytes(int(rng.integers(1, 200)))
+        case 4:  # the headers, with which decoders do most
+            for position in rng.integers(0, min(len(data), 120), 4):
+                data[position] = rng.integers(256)
+    return bytes(data)
+
+
+EXIF = Image.Exif()
+EXIF[0x0112], EXIF[0x010E], EXIF[0x8769] = 6, "described", {0x9003: "2020:01:01 00:00:00", 0x920A: 1.5}
+FORMATS: list[tuple[str, dict[str, Any]]] = [
+    ("PNG", {"exif": EXIF}),
+    ("JPEG", {"exif": EXIF}),
+    ("JPEG", {"progressive": True}),
+    ("WEBP", {"exif": EXIF}),
+    ("AVIF", {"exif": EXIF}),
+    ("GIF", {}),
+    ("BMP", {}),
+    ("TIFF", {"compression": "tiff_lzw"}),
+    ("PPM", {}),
+    ("JPEG2000", {}),
+    ("ICO", {}),
+    ("TGA", {"compression": "tga_rle"}),
+]
+
+
+def test_damaged_images_are_read_or_refused(tmp_path):
+    """Whatever Pillow raises on damaged bytes, the user gets one kind of error, and no warning."""
+    rng, path, refused, most = np.random.default_rng(0), tmp_path / "image", 0, peak_memory()
+    wholes = [encoded(name, 40, **options) for name, options in FORMATS]
+    for number in range(times(600, 20_000)):
+        path.write_bytes(damaged(wholes[number % len(wholes)], rng))
+        try:
+            assert read_image(path).dtype == np.uint8
+        except InputError as error:
+            assert str(path) in str(error)
+            refused += 1
+    assert refused > times(100, 4000) and peak_memory() - most < 256 * 2**20
+
+
+def peak_memory() -> int:
+    """Return the most bytes that this process has had in memory."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,14 +1,18 @@
 """`memo serve`: its options, its start and its shutdown."""
 
 import asyncio
+import io
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from memo_tta.service import server
 from tests.service.http_client import exchange, predict_request, request
@@ -39,6 +43,8 @@ def test_it_listens_on_loopback_unless_told_otherwise(settings):
     _, (host, _), err = settings("--host", "0.0.0.0")
     assert host == "0.0.0.0" and "set MEMO_SERVE_TOKEN" in err
     assert "set MEMO_SERVE_TOKEN" not in settings("--host", "0.0.0.0", "--token", "t")[2]
+    chosen, _, _ = settings("--host", "localhost", "--allowed-host", "memo", "--allowed-host", "memo.example")
+    assert (chosen.host, chosen.allowed_hosts) == ("localhost", ("memo", "memo.example"))
 
 
 def test_options_come_from_the_file_then_the_environment_then_the_command_line(
@@ -55,7 +61,7 @@ def test_options_come_from_the_file_then_the_environment_then_the_command_line(
     assert chosen.options["memo"] == {"lr": 0.02, "n_views": 16}
 
 
-def test_what_cannot_work_is_said_in_one_line(memo, weights, tmp_path):
+def test_what_cannot_work_is_said_in_one_line(memo, weights, tmp_path, monkeypatch):
     config = tmp_path / "memo.toml"
     config.write_text("[serve]\nqeue = 3\n")
     for arguments, message in (
@@ -69,6 +75,10 @@ def test_what_cannot_work_is_said_in_one_line(memo, weights, tmp_path):
         code, _, err = memo("serve", "--weights", weights, "--port", 0, *arguments)
         assert code == 1 and message in err and err.count("\n") == 1
     assert memo("serve", "--port", "70000")[0] == 2
+    monkeypatch.setenv("MEMO_SERVE_TOKEN", "")
+    code, _, err = memo("serve", "--weights", weights, "--port", 0)
+    assert code == 2 and "MEMO_SERVE_TOKEN is empty: set it to a token, or unset it" in err
+    monkeypatch.delenv("MEMO_SERVE_TOKEN")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         code, _, err = memo("serve", "--weights", weights, "--port", taken.getsockname()[1])
     assert code == 1 and "choose another --host or --port" in err
@@ -99,6 +109,29 @@ def test_without_the_extra_the_install_line_is_said(memo, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     code, _, err = memo("serve")
     assert code == 1 and "pip install 'memo-tta[serve]'" in err
+
+
+def test_a_full_log_disk_stops_nothing(weights, tmp_path):
+    """Everything that the service writes to stderr is lost; it serves all the same, and ends in order."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    command = [sys.executable, "-m", "memo_tta", "serve", "--weights", str(weights), "--replicas", "1"]
+    url, damaged_exif = f"http://127.0.0.1:{port}", Image.Exif()
+    damaged_exif[0x8769] = {0x9286: b"x" * 20}
+    file = io.BytesIO()
+    Image.new("RGB", (40, 40)).save(file, "JPEG", exif=damaged_exif.tobytes()[:30])
+    with (
+        Path("/dev/full").open("w") as full,
+        subprocess.Popen([*command, "--port", str(port)], stderr=full) as server,
+    ):
+        try:
+            asyncio.run(asyncio.wait_for(_wait_for_status(url, "/readyz", 200), TIMEOUT))
+            for image in (image_file(), file.getvalue()):
+                assert asyncio.run(exchange(url, predict_request(image))).status == 200
+            server.terminate()
+            assert server.wait(TIMEOUT) == 0
+        finally:
+            server.kill()
 
 
 @pytest.fixture
@@ -146,7 +179,10 @@ def test_sigterm_while_it_warms_up_ends_it_in_order(process):
 
 
 async def _wait_for_status(url: str, path: str, expected: int) -> None:
-    while (await exchange(url, request(path, method="GET"))).status != expected:
+    while True:
+        with suppress(ConnectionRefusedError):
+            if (await exchange(url, request(path, method="GET"))).status == expected:
+                return
         await asyncio.sleep(0.1)
 
 

@@ -7,6 +7,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from PIL import Image
@@ -59,6 +60,23 @@ def decompression_bomb(width: int, height: int) -> bytes:
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     pixels = zlib.compress(bytes(2**20))
     return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + _chunk(b"IDAT", pixels) + _chunk(b"IEND", b"")
+
+
+def transparent_bomb(width: int, height: int) -> bytes:
+    """Return a small PNG file of one transparent colour, which takes four bytes per pixel to decode."""
+    file = io.BytesIO()
+    Image.new("RGBA", (width, height), (1, 2, 3, 4)).save(file, "PNG")
+    return file.getvalue()
+
+
+def scan_bomb(scans: int) -> bytes:
+    """Return a small progressive JPEG file with this many scans, each of which visits the whole image."""
+    file = io.BytesIO()
+    Image.new("RGB", (2000, 2000), (90, 120, 150)).save(file, "JPEG", progressive=True)
+    data = file.getvalue()
+    starts = [start for start in range(len(data) - 1) if data[start : start + 2] == b"\xff\xda"]
+    last = data[starts[-1] : -2]  # up to the end-of-image marker
+    return data[:-2] + scans * last + data[-2:]
 
 
 def _truncated(rng: np.random.Generator, _limits: ServiceLimits) -> bytes:
@@ -197,8 +215,80 @@ def _disconnecting(rng: np.random.Generator, _limits: ServiceLimits) -> BadReque
     return BadRequest((whole[: int(rng.integers(1, len(whole) + 1))],), pause=0.01, disconnects=True)
 
 
+@cache
+def _large_transparent_image() -> bytes:
+    return transparent_bomb(4990, 4990)  # just below the default limit: 100 MB of pixels in 100 KB
+
+
+def _truncated_large_image(rng: np.random.Generator, _limits: ServiceLimits) -> bytes:
+    data = _large_transparent_image()
+    return predict_request(data[: int(len(data) * rng.uniform(0.1, 0.5))])
+
+
+def _narrow(rng: np.random.Generator, _limits: ServiceLimits) -> bytes:
+    sides = [1, int(rng.integers(10**6, 24_999_999))]
+    return predict_request(decompression_bomb(*rng.permutation(sides).tolist()))
+
+
+def _many_json_parts(rng: np.random.Generator, limits: ServiceLimits) -> bytes:
+    part = (b"0,", b"[", b'"a":0,', b'{"a":')[int(rng.integers(4))]
+    return request(PATH, b'{"image": [' + part * (limits.max_body // 2 // len(part)), JSON)
+
+
+def _other_site(rng: np.random.Generator, _limits: ServiceLimits) -> bytes:
+    headers = (
+        {"Host": "evil.example"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+    )
+    body, content_type = multipart(noise_image(rng))
+    return request(PATH, body, content_type, headers=headers[int(rng.integers(len(headers)))])
+
+
+def _strange_path(rng: np.random.Generator, _limits: ServiceLimits) -> bytes:
+    paths = (
+        "/static/%00",
+        "/static/%2e%2e%2f%2e%2e%2fetc/passwd",
+        "/%ff%fe",
+        "//evil.example/%2e%2e",
+        "/static",
+        "/v1/model/",
+        "/" + "a" * 9000,
+        "/static/" + "b/" * 3000,
+        "*",
+    )
+    return request(paths[int(rng.integers(len(paths)))], method="GET")
+
+
+def _not_http(rng: np.random.Generator, _limits: ServiceLimits) -> bytes:
+    host = b"Host: localhost\r\n"
+    messages = (
+        b"\x16\x03\x01\x02\x00\x01\x00" + rng.bytes(200) + b"\r\n\r\n",
+        b"GET / HTTP/1\r\n" + host + b"\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",  # no Host
+        b"GET / HTTP/1.1\r\n" + host * 2 + b"\r\n",
+        b"GET / HTTP/1.1\r\n" + host + b"X: a\0b\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + host + b"X : y\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + host + b"X: " + b"y" * 200_000 + b"\r\n\r\n",
+        b"POST /v1/predict HTTP/1.1\r\n" + host + b"Content-Length: -5\r\n\r\n",
+        b"POST /v1/predict HTTP/1.1\r\n" + host + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        b"POST /v1/predict HTTP/1.1\r\n" + host + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n",
+        b"POST /v1/predict HTTP/1.1\r\n" + host + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\n" + host + b"\r\n",
+    )
+    return messages[int(rng.integers(len(messages)))]
+
+
 KINDS: dict[str, Maker] = {
     "truncated image": _truncated,
+    "truncated large image": _truncated_large_image,
+    "narrow image": _narrow,
+    "JSON of many parts": _many_json_parts,
+    "other site": _other_site,
+    "strange path": _strange_path,
+    "not HTTP": _not_http,
     "random bytes": _random_bytes,
     "disguised file": _disguised,
     "decompression bomb": _forbidden_bomb,

@@ -23,7 +23,7 @@ def open_client():
 
     def build(classifier=None, **settings) -> TestClient:
         app = build_app(build_served_model(classifier, **settings))
-        client = TestClient(app)
+        client = TestClient(app, base_url="http://localhost")
         client.__enter__()
         clients.append(client)
         wait_until(lambda: app.state.handlers.pool.is_ready)

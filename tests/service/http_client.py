@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -31,7 +32,7 @@ def request(
     headers: dict[str, str] | None = None,
 ) -> bytes:
     """Build a complete request, after which the connection closes."""
-    fields = {"Host": "test", "Connection": "close", "Content-Length": str(len(body)), **(headers or {})}
+    fields = {"Host": "localhost", "Connection": "close", "Content-Length": str(len(body)), **(headers or {})}
     if content_type:
         fields["Content-Type"] = content_type
     head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
@@ -69,7 +70,10 @@ async def exchange(url: str, *pieces: bytes, pause: float = 0.0, disconnects: bo
                 await asyncio.sleep(pause)
         return NO_REPLY if disconnects else await _read_reply(reader)
     finally:
-        writer.close()
+        # Not close(), which leaves the socket open until everything is sent, perhaps after the event loop.
+        writer.transport.abort()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 async def _read_reply(reader: asyncio.StreamReader) -> Reply:

@@ -16,8 +16,11 @@ from PIL import Image
 
 from memo_tta.models.classifier import Classifier
 from memo_tta.service.app import build_app
+from memo_tta.service.deadline import AdaptationTimes, IsCancelled, never_cancelled
 from memo_tta.service.handlers import Handlers
+from memo_tta.service.memory import MemoryBudget
 from memo_tta.service.model import ServedModel
+from memo_tta.service.replica import DECODING_BYTES, Replica
 from memo_tta.service.server import listen, uvicorn_config
 from memo_tta.service.settings import Settings
 from tests.nets import SIZE, build_classifier
@@ -71,6 +74,15 @@ def build_served_model(classifier: Classifier | None = None, **settings: Any) ->
         "options": {"memo": {"n_views": 4, "lr": 0.05}},
     }
     return ServedModel(classifier or build_classifier("group-norm"), Settings(**{**defaults, **settings}))
+
+
+def build_replica(
+    served_model: ServedModel,
+    times: AdaptationTimes | None = None,
+    is_cancelled: IsCancelled = never_cancelled,
+) -> Replica:
+    """Build a replica that shares nothing with others, unless times are given."""
+    return Replica(served_model, times or AdaptationTimes(), MemoryBudget(DECODING_BYTES), is_cancelled)
 
 
 @contextmanager

@@ -6,14 +6,13 @@ The client runs on the same machine, so its own cost lowers the measured through
 import asyncio
 import io
 import os
-import re
+import resource
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import perf_counter
 
 import click
@@ -22,15 +21,18 @@ from PIL import Image
 from memo_tta.bench.measurement import Measurement
 from memo_tta.bench.suite import show
 from memo_tta.data.sample_images import load_sample
-from tests.service.bad_requests import ServiceLimits, bad_request
-from tests.service.http_client import exchange, predict_request, request
+from tests.service.hostile_clients import attack
+from tests.service.http_client import exchange, predict_request
+from tests.service.serve_process import ServeProcess, serve_process
 
 REPLICAS = 2
 DEADLINE_MS = 2000
 ROUNDS = 3  # of the throughput test, in which the service and the bare processes take turns
 TURN_SHARE = 1 / 10  # of the overload's duration, for each turn
-N_BAD, BAD_LIMITS = 96, ServiceLimits(max_body=10 * 2**20, body_seconds=10.0)  # the service's defaults
-THROUGHPUT_BAR, LATENCY_BAR, GROWTH_BAR, REJECTION_BAR = 1 / 0.9, 1.2, 0.05, 1.0
+WARM_REQUESTS = 500  # hostile ones, before memory is measured
+SLOW_CONNECTIONS, SLOW_SECONDS = 2000, 3  # between two bytes
+THROUGHPUT_BAR, LATENCY_BAR, GROWTH_BAR, REFUSAL_BAR = 1 / 0.9, 1.2, 0.05, 1.0
+HOSTILE_GROWTH_BAR, SLOW_BAR = 1.2, 1 / 0.8
 
 
 @dataclass
@@ -55,14 +57,16 @@ class Statistics:
         return sorted(self.seconds)[min(len(self.seconds) - 1, int(share * len(self.seconds)))]
 
 
-def run(seconds: float) -> Iterator[Measurement]:
-    """Measure throughput, an overload of this many seconds, and the response to bad requests."""
+def run(seconds: float, requests: int) -> Iterator[Measurement]:
+    """Measure throughput, an overload of this many seconds, slow connections, and hostile requests."""
     payloads = [predict_request(image) for image in _images()]
-    with _service() as (url, pid), _bare_processes() as bare:
-        capacity, row = _throughput(url, bare, payloads, TURN_SHARE * seconds)
+    with serve_process("--replicas", REPLICAS, "--deadline-ms", DEADLINE_MS) as service:
+        with _processes(["--bare"], REPLICAS) as bare:
+            capacity, row = _throughput(service.url, bare, payloads, TURN_SHARE * seconds)
         yield row
-        yield from _overload(url, pid, payloads, 2 * capacity, seconds)
-        yield from _bad_requests(url)
+        yield from _overload(service, payloads, 2 * capacity, seconds)
+        yield _slow_connections(service.url, payloads, TURN_SHARE * seconds)
+        yield from _hostile_requests(service, requests)
 
 
 def _images() -> list[bytes]:
@@ -75,41 +79,14 @@ def _images() -> list[bytes]:
 
 
 @contextmanager
-def _service() -> Generator[tuple[str, int]]:
-    """Run `memo serve`; yield its address and its process id."""
-    arguments = ["serve", "--port", "0", "--replicas", str(REPLICAS), "--deadline-ms", str(DEADLINE_MS)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "memo_tta", *arguments], stderr=subprocess.PIPE, text=True
-    )
-    assert process.stderr is not None
-    try:
-        line = process.stderr.readline()
-        address = re.search(r"http://\S+:\d+", line)
-        if address is None:
-            raise click.ClickException(f"the service does not start: {line}{process.stderr.read()}")
-        asyncio.run(_wait_until_ready(address.group()))
-        yield address.group(), process.pid
-    finally:
-        process.terminate()
-        _, errors = process.communicate()
-    if process.returncode != 0:
-        raise click.ClickException(f"the service ended with code {process.returncode}: {errors}")
-
-
-async def _wait_until_ready(url: str) -> None:
-    while (await exchange(url, request("/readyz", method="GET"))).status != 200:
-        await asyncio.sleep(0.2)
-
-
-@contextmanager
-def _bare_processes() -> Generator[list[subprocess.Popen[str]]]:
-    """Start one process per replica of the service, with as many threads, and wait until they are warm."""
+def _processes(arguments: Sequence[str], count: int) -> Generator[list[subprocess.Popen[str]]]:
+    """Start this module in processes with other arguments; wait for the first line of each."""
     threads = max(1, (os.cpu_count() or 1) // REPLICAS)
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    command = [sys.executable, "-m", "tests.service.load", "--bare"]
+    command = [sys.executable, "-m", "tests.service.load", *arguments]
     processes = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-        for _ in range(REPLICAS)
+        for _ in range(count)
     ]
     try:
         for process in processes:
@@ -117,7 +94,7 @@ def _bare_processes() -> Generator[list[subprocess.Popen[str]]]:
         yield processes
     finally:
         for process in processes:
-            process.communicate()
+            process.communicate()  # they end with their stdin
 
 
 def _read_line(process: subprocess.Popen[str]) -> str:
@@ -183,10 +160,10 @@ def _capacity(url: str, payloads: list[bytes], seconds: float) -> float:
 
 
 def _overload(
-    url: str, pid: int, payloads: list[bytes], rate: float, seconds: float
+    service: ServeProcess, payloads: list[bytes], rate: float, seconds: float
 ) -> Iterator[Measurement]:
     """Measure statuses, latency and memory while requests arrive at this rate per second."""
-    statistics, memory = asyncio.run(_send_at_rate(url, pid, payloads, rate, seconds))
+    statistics, memory = asyncio.run(_send_at_rate(service, payloads, rate, seconds))
     n_answered, n_busy = statistics.statuses[200], statistics.statuses[503]
     n_others = statistics.statuses.total() - n_answered - n_busy
     counts = f"{n_answered} answered, {statistics.n_adapted} of them adapted, {n_busy} rejected with 503"
@@ -197,53 +174,87 @@ def _overload(
     yield Measurement("p99 latency / deadline", p99 / DEADLINE_MS, LATENCY_BAR, "x", detail)
     quarter = max(1, len(memory) // 4)
     first, last = max(memory[:quarter]), max(memory[-quarter:])
-    detail = f"{first / 2**10:.0f} MiB in the first quarter, {last / 2**10:.0f} MiB in the last"
+    detail = f"{first / 2**20:.0f} MiB in the first quarter, {last / 2**20:.0f} MiB in the last"
     yield Measurement("memory growth", last / first - 1, GROWTH_BAR, "", detail)
 
 
 async def _send_at_rate(
-    url: str, pid: int, payloads: list[bytes], rate: float, seconds: float
+    service: ServeProcess, payloads: list[bytes], rate: float, seconds: float
 ) -> tuple[Statistics, list[int]]:
-    """Send requests at even intervals, without waiting for responses; also return KiB of memory over time."""
+    """Send requests at even intervals, without waiting for responses; also return the memory over time."""
     statistics, memory, tasks = Statistics(), list[int](), set[asyncio.Task[None]]()
     started = perf_counter()
     for index in range(int(rate * seconds)):
         await asyncio.sleep(max(0.0, started + index / rate - perf_counter()))
-        tasks.add(asyncio.create_task(statistics.send(url, payloads[index % len(payloads)])))
+        tasks.add(asyncio.create_task(statistics.send(service.url, payloads[index % len(payloads)])))
         if index % max(1, int(rate)) == 0:
-            memory.append(_resident_kib(pid))
+            memory.append(service.memory)
     await asyncio.gather(*tasks)
     return statistics, memory
 
 
-def _resident_kib(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+def _slow_connections(url: str, payloads: list[bytes], seconds: float) -> Measurement:
+    """Compare the throughput without and with thousands of connections that never complete a request."""
+    ratios: list[float] = []
+    for _ in range(ROUNDS):
+        alone = _capacity(url, payloads, seconds)
+        with _processes(["--slow", url], 1):
+            ratios.append(alone / max(_capacity(url, payloads, seconds), 1e-9))
+    detail = f"{SLOW_CONNECTIONS:,} connections, a byte every {SLOW_SECONDS} s, median of {ROUNDS} turns"
+    return Measurement(
+        "throughput without / with slow connections", sorted(ratios)[ROUNDS // 2], SLOW_BAR, "x", detail
+    )
 
 
-def _bad_requests(url: str) -> Iterator[Measurement]:
-    """Send bad requests one after the other, without those that are slow on purpose; then a valid one."""
-    slowest, slowest_kind, not_rejected = 0.0, "", Counter[str]()
-    for seed in range(N_BAD):
-        kind, bad = bad_request(seed, BAD_LIMITS)
-        if bad.pause:
-            continue
-        started = perf_counter()
-        reply = asyncio.run(exchange(url, *bad.pieces))
-        seconds = perf_counter() - started
-        if not 400 <= reply.status < 500:
-            not_rejected[f"{kind}: {reply.status}"] += 1
-        if seconds > slowest:
-            slowest, slowest_kind = seconds, kind
-    detail = ", ".join(not_rejected) or f"{N_BAD} requests of many kinds"
-    yield Measurement("bad requests without a 4xx response", not_rejected.total(), 0, "", detail)
-    yield Measurement("slowest rejection", slowest, REJECTION_BAR, "s", slowest_kind)
-    reply = asyncio.run(exchange(url, predict_request(_images()[0])))
-    metrics = asyncio.run(exchange(url, request("/metrics", method="GET"))).body.decode()
-    counted = re.search(r"^memo_replicas_replaced_total (\S+)", metrics, re.MULTILINE)
-    n_replaced = float(counted.group(1)) if counted else float("nan")
-    detail = f"status of a valid request afterwards: {reply.status}"
-    yield Measurement("replicas replaced because their weights changed", n_replaced, 0, "", detail)
+def keep_slow_connections(url: str) -> None:
+    """Keep connections that send headers or a body byte by byte, and open others in place of closed ones."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+    async def keep(number: int, is_open: asyncio.Semaphore) -> None:
+        while True:
+            with suppress(OSError):
+                reader, writer = await asyncio.open_connection(*_host_and_port(url))
+                writer.write(predict_request(bytes(9999))[: 3000 if number % 2 else 30])
+                is_open.release()
+                while not reader.at_eof() and not writer.is_closing():
+                    await asyncio.sleep(SLOW_SECONDS)
+                    writer.write(b"x")
+                    await writer.drain()
+            await asyncio.sleep(0.1)
+
+    async def keep_all() -> None:
+        is_open = asyncio.Semaphore(0)
+        tasks = [asyncio.create_task(keep(number, is_open)) for number in range(SLOW_CONNECTIONS)]
+        for _ in tasks:
+            await is_open.acquire()
+        click.echo("open")
+        await asyncio.to_thread(sys.stdin.read)
+        os._exit(0)
+
+    asyncio.run(keep_all())
+
+
+def _host_and_port(url: str) -> tuple[str, int]:
+    host, _, port = url.removeprefix("http://").partition(":")
+    return host, int(port)
+
+
+def _hostile_requests(service: ServeProcess, requests: int) -> Iterator[Measurement]:
+    damage = attack(service, requests, min(WARM_REQUESTS, requests // 2))
+    unexpected = ", ".join(damage.unexpected) or f"{requests:,} requests of many kinds"
+    yield Measurement(
+        "hostile requests answered other than 4xx or 503", damage.unexpected.total(), 0, "", unexpected
+    )
+    yield Measurement("slowest refusal", damage.slowest[0], REFUSAL_BAR, "s", damage.slowest[1])
+    first, last = damage.memory
+    detail = f"{first / 2**20:.0f} MiB after {WARM_REQUESTS} requests, {last / 2**20:.0f} MiB at the end"
+    yield Measurement("memory after hostile requests / before", last / first, HOSTILE_GROWTH_BAR, "x", detail)
+    before, after = damage.open_files
+    yield Measurement("open files left behind", after - before, 0, "", f"{before} before, {after} after")
+    changed = damage.wrong_fingerprints + damage.replaced + (damage.answers[0] != damage.answers[1])
+    detail = "fingerprints of replicas, replicas replaced, the answer to a valid request"
+    yield Measurement("changes of weights and answers", changed, 0, "", detail)
 
 
 @click.command()
@@ -254,14 +265,20 @@ def _bad_requests(url: str) -> Iterator[Measurement]:
     help="Duration of the overload; the whole test takes about twice as long.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per measurement.")
+@click.option("--requests", default=2000, show_default=True, help="Number of hostile requests.")
 @click.option("--bare", "is_bare", is_flag=True, hidden=True)
+@click.option("--slow", "slow_url", hidden=True)
 @click.pass_context
-def main(ctx: click.Context, seconds: float, as_json: bool, is_bare: bool) -> None:
+def main(
+    ctx: click.Context, seconds: float, requests: int, as_json: bool, is_bare: bool, slow_url: str | None
+) -> None:
     """Measure the service under load; exit with 1 if a measurement exceeds its bar."""
     if is_bare:
         predict_bare()
-        return
-    ctx.exit(show({"load": lambda: run(seconds)}, as_json))
+    elif slow_url is not None:
+        keep_slow_connections(slow_url)
+    else:
+        ctx.exit(show({"load": lambda: run(seconds, requests)}, as_json))
 
 
 if __name__ == "__main__":

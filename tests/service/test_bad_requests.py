@@ -15,6 +15,7 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from tests.service.bad_requests import KINDS, ServiceLimits, bad_request
+from tests.service.http_client import request
 from tests.service.live import LiveService, build_served_model, image_file, live_service
 
 REQUESTS = 500 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 4 * len(KINDS)
@@ -82,3 +83,9 @@ def test_the_service_does_what_its_document_says(strict, method, path, mode):
 
     conforms()
     strict.wait_until_idle()
+
+
+def test_a_json_body_of_a_million_parts_is_refused_before_they_are_made(strict):
+    for body in (b'{"image": [' + b"0," * 400_000 + b"0]}", b"{" + b'"a":0,' * 100_000 + b'"b":0}'):
+        reply = strict.send(request("/v1/predict", body, "application/json"))
+        assert (reply.status, reply.json["error"]) == (400, "bad_request")

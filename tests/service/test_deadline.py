@@ -21,23 +21,24 @@ from memo_tta.service.deadline import (
     never_cancelled,
 )
 from memo_tta.service.handlers import Handlers
-from memo_tta.service.replica import PredictionRequest, Replica
+from memo_tta.service.replica import PredictionRequest
 from tests.nets import NETS, SIZE, build_classifier, everything, pictures
-from tests.service.live import build_served_model, image_file
+from tests.service.live import build_replica, build_served_model, image_file
 
+IMAGE = pictures(1)[0]
 PAST = 0.0  # perf_counter started earlier
 
 
-def request(deadline: float) -> PredictionRequest:
+def request(deadline: float, image: np.ndarray = IMAGE) -> PredictionRequest:
     return PredictionRequest(
-        image=pictures(1)[0], method="memo", options={"n_views": 4, "lr": 0.05}, deadline=deadline
+        image=image, method="memo", options={"n_views": 4, "lr": 0.05}, deadline=deadline
     )
 
 
 @pytest.mark.parametrize("net", NETS)
 def test_no_time_gives_the_source_answer(net):
     classifier = build_classifier(net)
-    replica = Replica(build_served_model(classifier), AdaptationTimes())
+    replica = build_replica(build_served_model(classifier))
     result = replica.predict(request(PAST))
     expected = mt.methods.METHODS["source"](build_classifier(net)).predict(pictures(1)[0])
     assert (result.prediction.adapted, result.prediction.status) == (False, "deadline")
@@ -126,7 +127,7 @@ def test_what_took_long_is_not_begun_with_little_time_left(monkeypatch):
 
 def test_an_adaptation_that_would_take_too_long_is_not_begun(monkeypatch):
     times = AdaptationTimes()
-    replica = Replica(build_served_model(build_classifier("group-norm")), times)
+    replica = build_replica(build_served_model(build_classifier("group-norm")), times)
     kind = ("memo", 4, False)
     for _ in range(5):
         times.add(kind, 1000.0)
@@ -189,5 +190,5 @@ def test_a_logit_that_is_not_finite_falls_back_and_is_counted(open_client):
 
 def test_the_image_of_the_warm_up_fits_any_model():
     classifier = build_classifier("no-norm")
-    replica = Replica(build_served_model(classifier), AdaptationTimes())
-    assert replica.preview(np.zeros((3, 200, 3), np.uint8), None).shape == (SIZE, SIZE, 3)
+    replica = build_replica(build_served_model(classifier))
+    assert replica.preview(request(PAST, np.zeros((3, 200, 3), np.uint8))).shape == (SIZE, SIZE, 3)

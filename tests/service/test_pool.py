@@ -15,7 +15,7 @@ from memo_tta.service.deadline import AdaptationTimes
 from memo_tta.service.pool import Pool
 from memo_tta.service.replica import Replica
 from tests.nets import build_classifier, everything
-from tests.service.live import TIMEOUT, build_served_model, wait_until
+from tests.service.live import TIMEOUT, build_replica, build_served_model, wait_until
 
 
 @pytest.fixture
@@ -29,7 +29,9 @@ def start(served_model):
 
     def build(replicas=1, queue_size=2):
         times = AdaptationTimes()
-        pool = Pool(lambda is_cancelled: Replica(served_model, times, is_cancelled), replicas, 1, queue_size)
+        pool = Pool(
+            lambda is_cancelled: build_replica(served_model, times, is_cancelled), replicas, 1, queue_size
+        )
         pools.append(pool)
         pool.start()
         wait_until(lambda: pool.is_ready)
@@ -154,17 +156,56 @@ def test_a_replica_with_other_weights_is_replaced_and_counted(start, served_mode
     assert run(pool.run(look_up)) == served_model.fingerprint
 
 
-def test_after_a_mistake_the_replica_is_looked_at(start, served_model):
+def test_after_a_mistake_the_replica_is_checked(start, served_model, caplog):
     pool = start()
 
     def fail(replica, is_cancelled):
         next(replica.classifier.module.parameters()).data[0] += 1
         raise RuntimeError("in the middle")
 
-    with pytest.raises(RuntimeError, match="in the middle"):
+    with pytest.raises(ApiError, match="internal error"):
         run(pool.run(fail))
     wait_until(lambda: pool.n_busy == 0)
-    assert pool.n_replaced == 1
+    assert pool.n_replaced == 1 and pool.fingerprints() == [served_model.fingerprint]
+    assert "in the middle" in caplog.text
+
+
+def test_weights_that_changed_unnoticed_are_found_when_the_replica_rests(start, served_model):
+    pool = start()
+
+    def change(replica, is_cancelled):
+        next(replica.classifier.module.parameters()).data[0] += 1
+
+    run(pool.run(change))
+    wait_until(lambda: pool.n_replaced == 1)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+    ],
+)
+def test_a_request_without_memory_is_refused_and_the_next_one_is_not(start, monkeypatch, error):
+    pool = start()
+    monkeypatch.setattr(pool_module, "RETRY_SECONDS", 0.01)
+    checks = iter([error, error])
+
+    def fail(replica, is_cancelled):
+        raise error
+
+    def is_intact(replica):
+        if (problem := next(checks, None)) is not None:
+            raise problem
+        return True
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Replica, "is_intact", property(is_intact))  # no memory for the check either
+        with pytest.raises(ApiError, match="not enough memory"):
+            run(pool.run(fail))
+        assert run(pool.run(lambda replica, is_cancelled: 3)) == 3
+    assert pool.n_replaced == 0 and pool.n_alive == 1
 
 
 def test_closing_finishes_what_was_accepted_and_refuses_the_rest(start):
@@ -194,7 +235,7 @@ def test_before_the_first_replica_is_warm_nothing_is_taken():
 
     def build(is_cancelled):
         assert may_build.wait(TIMEOUT)
-        return Replica(served_model, AdaptationTimes(), is_cancelled)
+        return build_replica(served_model, is_cancelled=is_cancelled)
 
     pool = Pool(build, 1, 1, 4)
     pool.start()
@@ -244,7 +285,7 @@ def test_every_method_that_draws_views_is_warm(method, monkeypatch):
         "build_method",
         lambda name, *others: built.append((name, others[-1])) or build(name, *others),
     )
-    Replica(served_model, AdaptationTimes())
+    build_replica(served_model)
     drawing = {name for name, options in served_model.methods.items() if "n_views" in options}
     assert {"tta", "memo"} < drawing <= {name for name, _ in built}
     assert ("memo", served_model.methods["memo"]) in built or method != "memo", (
@@ -267,7 +308,7 @@ def test_replicas_are_copies_and_the_classifier_that_was_given_stays_as_it_was()
     classifier = build_classifier("batch-norm")
     before = everything(classifier.module)
     served_model = build_served_model(classifier)
-    replica = Replica(served_model, AdaptationTimes())
+    replica = build_replica(served_model)
     mine = {p.data_ptr() for p in replica.classifier.module.parameters()}
     assert not mine & {p.data_ptr() for p in classifier.module.parameters()}
     assert everything(classifier.module) == before and replica.is_intact

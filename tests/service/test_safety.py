@@ -3,12 +3,11 @@
 import pytest
 
 from memo_tta.errors import ConfigError
-from memo_tta.service import middleware
 from memo_tta.service.replica import Replica
 from memo_tta.service.settings import Settings
 from tests.service.bad_requests import decompression_bomb
 from tests.service.http_client import multipart, predict_request, request
-from tests.service.live import build_served_model, image_file, live_service, wait_until
+from tests.service.live import build_served_model, image_file, live_service
 
 KIB = 2**10
 
@@ -44,7 +43,7 @@ def test_a_body_above_the_limit_is_refused_however_it_is_sent(small):
 
 def test_too_many_pixels_are_refused_before_they_are_decoded(small, monkeypatch):
     monkeypatch.setattr(Replica, "predict", None)  # no request may reach it
-    for size in ((101, 100), (60_000, 60_000)):
+    for size in ((101, 100), (60_000, 60_000), (9_999, 1), (1, 9_999)):  # the last two once they are resized
         reply = small.predict(decompression_bomb(*size))
         assert (reply.status, reply.json["error"]) == (413, "too_many_pixels")
 
@@ -65,18 +64,6 @@ def test_a_slow_body_is_cut_off(small):
     whole = predict_request(image_file())
     reply = small.send(whole[:-40], whole[-40:-20], pause=1.0)
     assert (reply.status, reply.json["error"]) == (408, "slow_body")
-
-
-def test_only_so_many_bodies_arrive_at_a_time(server, monkeypatch):
-    monkeypatch.setattr(middleware, "MAX_UPLOADS", 1)
-
-    def is_busy() -> bool:
-        reply = server.predict(image_file())
-        return reply.status == 503 and reply.headers["retry-after"] == "1"
-
-    with server.connect_and_send(predict_request(image_file())[:-40]):
-        wait_until(is_busy)
-    wait_until(lambda: server.predict(image_file()).status == 200)
 
 
 def test_a_token_opens_what_it_must(open_client):

@@ -11,6 +11,7 @@ from typing import NoReturn
 import click
 
 from memo_tta import __version__
+from memo_tta.cli.stderr import forgiving_stderr
 from memo_tta.errors import MemoError
 
 INTERRUPTED = 130
@@ -61,7 +62,12 @@ def cli(debug: bool) -> None:
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Run the command; report every error as one line on stderr and by the exit code."""
-    arguments = list(sys.argv[1:] if args is None else args)
+    with forgiving_stderr():
+        sys.exit(_run(list(sys.argv[1:] if args is None else args)))
+
+
+def _run(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
     debug = "--debug" in arguments  # accepted before and after the command
     warnings.showwarning = _show_warning
     try:
@@ -78,10 +84,17 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        is_expected = isinstance(error, MemoError)
-        _print_error(str(error) if is_expected else f"{type(error).__name__}: {error} (--debug shows where)")
+        _print_error(_explain(error))
         code = 1
-    sys.exit(code or 0)
+    return code or 0
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, MemoError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "there is not enough memory: take smaller images, fewer views or fewer workers"
+    return f"{type(error).__name__}: {error} (--debug shows where)"
 
 
 def _print_error(message: str) -> None:

@@ -1,5 +1,6 @@
 """`memo serve`: serve predictions over HTTP, with a demo page."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import click
 from memo_tta.cli.method_options import all_method_options, serve_table
 from memo_tta.errors import MissingExtra
 
+TOKEN_VARIABLE = "MEMO_SERVE_TOKEN"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -73,7 +75,14 @@ def _read_defaults(ctx: click.Context, _parameter: click.Parameter, path: Path |
     type=click.IntRange(1, 99),
     help="Largest image, in megapixels.",
 )
-@click.option("--token", help="Bearer token that clients must send; prefer to set MEMO_SERVE_TOKEN.")
+@click.option("--token", help=f"Bearer token that clients must send; prefer to set {TOKEN_VARIABLE}.")
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Further host name by which clients without a token may call the service (repeatable).",
+)
 def serve(
     config: Path | None,
     host: str,
@@ -100,7 +109,10 @@ def serve(
     from memo_tta.service.settings import Settings
     from memo_tta.workers import available_cores
 
+    if os.environ.get(TOKEN_VARIABLE) == "" and others["token"] is None:  # click ignores empty variables
+        raise click.UsageError(f"{TOKEN_VARIABLE} is empty: set it to a token, or unset it to serve without")
     settings = Settings(
+        host=host,
         method=method,
         options=all_method_options(list(METHODS), list(METHODS), config, options),
         replicas=replicas or available_cores(),

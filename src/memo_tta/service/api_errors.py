@@ -11,19 +11,30 @@ from memo_tta.service.page.rendering import render
 API_ERRORS = {
     "bad_request": (400, "The body does not match its content type, or has too many parts."),
     "unauthorized": (401, "The bearer token is missing or wrong."),
+    "cross_site": (403, "A page of another site sent the request: only the service's own page may."),
     "not_found": (404, "There is nothing at this path."),
     "method_not_allowed": (405, "This path does not support the HTTP method."),
-    "slow_body": (408, "The body did not arrive in time."),
+    "slow_headers": (408, "The headers did not arrive in time."),
+    "slow_body": (408, "The body did not arrive in time, or made room for others."),
     "too_large": (413, "The body has more bytes than allowed."),
-    "too_many_pixels": (413, "The image has more pixels than allowed; it was not decoded."),
+    "too_many_pixels": (413, "The image has more pixels than allowed, or is too narrow; it was not decoded."),
     "unsupported_type": (
         415,
         "The body is neither multipart nor JSON, or the format of the image is not supported.",
+    ),
+    "unknown_host": (
+        421,
+        "The Host header does not name this service: use its address, or start it with --allowed-host NAME.",
     ),
     "invalid": (422, "A field is missing, unknown, of the wrong type or out of range."),
     "damaged_image": (422, "The image is truncated or damaged."),
     "internal": (500, "An internal error; the service's log has the details."),
     "busy": (503, "All replicas are busy and the queue is full: retry after the seconds in Retry-After."),
+    "expired": (
+        503,
+        "The deadline passed before the image was decoded: retry later, or send a smaller one.",
+    ),
+    "no_memory": (503, "There was not enough memory for this request: retry later, or send a smaller image."),
     "starting": (503, "The model is warming up."),
     "stopping": (503, "The service is shutting down: it finishes accepted requests and takes no new ones."),
 }

@@ -40,6 +40,7 @@ def build_app(served_model: ServedModel) -> FastAPI:
         version="1",
         description=DESCRIPTION,
         lifespan=lifespan,
+        redirect_slashes=False,  # redirects would repeat the client's Host header
         docs_url=None,
         redoc_url=None,
     )
@@ -65,7 +66,7 @@ def _add_routes(app: FastAPI, handlers: Handlers) -> None:
 
     @app.get("/v1/model", response_model=ModelResponse, tags=["predict"], summary="Describe the model")
     async def model() -> Any:
-        return model_response(handlers.served_model)
+        return model_response(handlers.served_model, handlers.pool)
 
     @app.get("/healthz", response_model=Health, tags=["operation"], summary="Check that the process runs")
     async def healthz() -> Any:

@@ -6,20 +6,20 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 import numpy as np
-from PIL import Image
 from starlette.requests import Request
 from starlette.types import Receive
 
-from memo_tta.data.corruptions.severity import CorruptionLevel
 from memo_tta.service.api_errors import ApiError
 from memo_tta.service.deadline import AdaptationTimes, IsCancelled
+from memo_tta.service.memory import MemoryBudget
 from memo_tta.service.metrics import Metrics
 from memo_tta.service.model import ServedModel
-from memo_tta.service.parsing import decode_base64, open_image, read_form, read_json
+from memo_tta.service.parsing import decode_base64, read_form, read_json
 from memo_tta.service.pool import Pool
-from memo_tta.service.replica import PredictionRequest, PredictionResult, Replica
+from memo_tta.service.replica import DECODING_BYTES, PredictionRequest, PredictionResult, Replica
 from memo_tta.service.responses import prediction_response
 from memo_tta.service.schemas import RequestOptions, json_request_model, options_model
+from memo_tta.service.uploaded_image import PixelLimits, UploadedImage
 
 Value = TypeVar("Value")
 
@@ -32,10 +32,10 @@ class Handlers:
     """The model that is served, the pool of its replicas, and the metrics."""
 
     def __init__(self, served_model: ServedModel):
-        settings, times = served_model.settings, AdaptationTimes()
+        settings, times, decoding = served_model.settings, AdaptationTimes(), MemoryBudget(DECODING_BYTES)
         self.served_model, self.metrics = served_model, Metrics()
         self.pool = Pool(
-            lambda is_cancelled: Replica(served_model, times, is_cancelled),
+            lambda is_cancelled: Replica(served_model, times, decoding, is_cancelled),
             settings.replicas,
             settings.threads,
             settings.queue_size,
@@ -75,17 +75,16 @@ class Handlers:
         self.metrics.count_prediction(request.method, result.prediction, result.seconds)
         return result
 
-    async def preview(
-        self, image: Image.Image | np.ndarray, corruption_level: CorruptionLevel | None, receive: Receive
-    ) -> np.ndarray:
+    async def preview(self, request: PredictionRequest, receive: Receive) -> np.ndarray:
         """Return the image as the model sees it: corrupted, resized and cropped."""
         return await self._cancel_on_disconnect(
-            self.pool.run(lambda replica, _: replica.preview(image, corruption_level)), receive
+            self.pool.run(lambda replica, is_cancelled: replica.preview(request, is_cancelled)), receive
         )
 
-    async def open_image(self, data: bytes | None) -> Image.Image:
+    async def open_image(self, data: bytes | None) -> UploadedImage:
         """Open an image in a thread: a crafted file can make reading its header alone slow."""
-        return await asyncio.to_thread(open_image, data, self.served_model.settings.max_pixels)
+        limits = PixelLimits(self.served_model.settings.max_pixels, self.served_model.resized_side)
+        return await asyncio.to_thread(UploadedImage, data, limits)
 
     async def _cancel_on_disconnect(self, work: Coroutine[Any, Any, Value], receive: Receive) -> Value:
         """Return the result of the work; cancel it and raise ClientDisconnected if the client goes first."""
@@ -99,6 +98,7 @@ class Handlers:
         finally:
             task.cancel()
             disconnect.cancel()
+            del task, disconnect  # they hold the exception, whose traceback holds this frame
 
     async def _parse(self, request: Request) -> tuple[RequestOptions, bytes | None]:
         """Return the options of a request and the bytes of its image file."""

@@ -1,16 +1,17 @@
-"""ASGI middleware: security headers, the bearer token, and limits on request bodies."""
+"""ASGI middleware: security headers around all responses, access rules and limits before all requests."""
 
 import asyncio
-import hmac
 import logging
 from contextlib import suppress
-from time import perf_counter
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from memo_tta.service.access import READ_ONLY, AccessRules
 from memo_tta.service.api_errors import ApiError
+from memo_tta.service.memory import is_out_of_memory
 from memo_tta.service.metrics import Metrics
+from memo_tta.service.request_body import Bodies
 from memo_tta.service.settings import Settings
 
 SECURITY_HEADERS = {
@@ -24,8 +25,6 @@ SECURITY_HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-PUBLIC_PATHS = ("/", "/healthz", "/readyz", "/openapi.json")  # no token needed; nor below /static/
-MAX_UPLOADS = 64  # bodies that may arrive at the same time: each can take max_body bytes of memory
 DRAIN_SECONDS = 2.0  # how long the body of a rejected request is read and discarded
 
 log = logging.getLogger("memo_tta.service")
@@ -61,72 +60,34 @@ class ResponseGuard:
             return
         except asyncio.CancelledError:  # a second signal skips the graceful shutdown
             error = ApiError("stopping")
-        except Exception:
-            log.exception("internal error while handling %s", scope["path"])
-            error = ApiError("internal")
+        except Exception as problem:
+            log.exception("error while handling %s", scope["path"])
+            error = ApiError("no_memory" if is_out_of_memory(problem) else "internal")
         if not has_started:
             await error.response(Headers(scope=scope))(scope, receive, send_with_headers)
 
 
 class RequestLimits:
-    """Passes on requests that have a valid token and a complete body within the limits."""
+    """Passes on requests that keep the access rules and have a complete body within the limits."""
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics):
-        self._app, self._settings, self._metrics = app, settings, metrics
-        self._n_uploads = 0
+        self._app, self._rules, self._bodies = app, AccessRules(settings), Bodies(settings, metrics)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers, has_body = Headers(scope=scope), scope["method"] not in ("GET", "HEAD")
+        headers, peer = Headers(scope=scope), (scope["client"] or ("",))[0]
         try:
-            self._check_token(scope["path"], headers)
-            body = await self._read_body(headers, receive) if has_body else b""
+            self._rules.check(scope["method"], scope["path"], headers)
+            if scope["method"] in READ_ONLY:
+                await self._app(scope, _replay(b"", receive), send)
+                return
+            async with self._bodies.read(headers, peer, receive) as body:
+                if body is not None:
+                    await self._app(scope, _replay(body, receive), send)
         except ApiError as error:
             await _reject(error, headers, receive, send)
-            return
-        if body is not None:
-            await self._app(scope, _replay(body, receive), send)
-
-    def _check_token(self, path: str, headers: Headers) -> None:
-        token = self._settings.token
-        if token is None or path in PUBLIC_PATHS or path.startswith("/static/"):
-            return
-        authorization = headers.get("authorization", "")
-        if not hmac.compare_digest(authorization.encode("latin-1"), f"Bearer {token}".encode()):
-            raise ApiError("unauthorized", headers={"WWW-Authenticate": "Bearer"})
-
-    async def _read_body(self, headers: Headers, receive: Receive) -> bytes | None:
-        """Return the complete body, or None if the client disconnected."""
-        limit, length = self._settings.max_body, headers.get("content-length", "")
-        if length.isdecimal() and (len(length) > 15 or int(length) > limit):
-            raise _too_large(limit)
-        if self._n_uploads >= MAX_UPLOADS:
-            raise ApiError("busy", headers={"Retry-After": "1"})
-        self._n_uploads += 1
-        started = perf_counter()
-        try:
-            async with asyncio.timeout(self._settings.body_seconds):
-                return await _receive_body(receive, limit)
-        except TimeoutError:
-            raise ApiError("slow_body") from None
-        finally:
-            self._n_uploads -= 1
-            self._metrics.observe_stage("read", perf_counter() - started)
-
-
-async def _receive_body(receive: Receive, limit: int) -> bytes | None:
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        body += message.get("body", b"")
-        if len(body) > limit:
-            raise _too_large(limit)
-        if not message.get("more_body", False):
-            return bytes(body)
 
 
 async def _reject(error: ApiError, headers: Headers, receive: Receive, send: Send) -> None:
@@ -156,9 +117,3 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return messages.pop() if messages else await receive()
 
     return receive_replayed
-
-
-def _too_large(limit: int) -> ApiError:
-    return ApiError(
-        "too_large", f"The body has more than the {limit / 2**20:g} MiB allowed: send a smaller image."
-    )

@@ -43,6 +43,13 @@ class ServedModel:
         spec = self.settings.model
         return spec if spec in ZOO or ".py:" not in spec else self.classifier.name
 
+    @property
+    def resized_side(self) -> int:
+        """The pixels to which the shorter side of an image is resized."""
+        preprocessing = self.classifier.preprocessing
+        assert preprocessing is not None
+        return preprocessing.resize or preprocessing.size
+
     def copy_classifier(self) -> Classifier:
         """Return the classifier with a module of its own."""
         classifier = copy(self.classifier)

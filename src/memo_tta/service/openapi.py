@@ -5,9 +5,9 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from memo_tta.service.access import PUBLIC_PATHS
 from memo_tta.service.api_errors import API_ERRORS
 from memo_tta.service.handlers import Handlers
-from memo_tta.service.middleware import PUBLIC_PATHS
 from memo_tta.service.schemas import EXAMPLE_PNG, ErrorResponse
 
 DESCRIPTION = (
@@ -15,8 +15,16 @@ DESCRIPTION = (
     "afterwards. Every error is JSON with a name for programs and a message for people."
 )
 PREDICT_ERRORS = (
-    *("bad_request", "slow_body", "too_large", "too_many_pixels", "unsupported_type", "invalid"),
-    *("damaged_image", "busy", "starting", "stopping"),
+    *(
+        "bad_request",
+        "slow_headers",
+        "slow_body",
+        "too_large",
+        "too_many_pixels",
+        "unsupported_type",
+        "invalid",
+    ),
+    *("damaged_image", "cross_site", "expired", "no_memory", "busy", "starting", "stopping"),
 )
 ERRORS_BY_PATH = {"/v1/predict": PREDICT_ERRORS, "/readyz": ("starting", "stopping")}
 REF = "#/components/schemas/"
@@ -42,7 +50,7 @@ def _document(app: FastAPI, handlers: Handlers) -> dict[str, Any]:
     document["paths"]["/v1/predict"]["post"]["requestBody"] = _request_body()
     has_token = handlers.served_model.settings.token is not None
     for path, operations in document["paths"].items():
-        names = [*ERRORS_BY_PATH.get(path, ()), "internal"]
+        names = [*ERRORS_BY_PATH.get(path, ()), "internal", *(() if has_token else ("unknown_host",))]
         for operation in operations.values():
             if has_token and path not in PUBLIC_PATHS:
                 names.append("unauthorized")

@@ -12,22 +12,26 @@ from PIL import Image
 
 from memo_tta.data.corruptions import corrupt
 from memo_tta.data.corruptions.severity import CorruptionLevel
-from memo_tta.errors import InputError
-from memo_tta.image import read_image
 from memo_tta.methods import Explanation, Prediction, Status
 from memo_tta.methods.shared_work import SharedWork
 from memo_tta.models.classifier import Classifier, Point
 from memo_tta.models.fingerprint import fingerprint
 from memo_tta.seeding import content_id, sample_rng
+from memo_tta.service.api_errors import ApiError
 from memo_tta.service.deadline import (
     AdaptationTimes,
+    Cancelled,
     DeadlineExceeded,
     DeadlineHooks,
     IsCancelled,
     never_cancelled,
 )
+from memo_tta.service.memory import MemoryBudget
 from memo_tta.service.model import ServedModel
+from memo_tta.service.uploaded_image import BYTES_PER_PIXEL, UploadedImage
 
+DECODING_BYTES = 2**28  # that all replicas together may take for images that they are decoding
+SMALL_PIXELS = 10**6  # an image that is decoded even after the deadline: within milliseconds
 DEADLINE_REASON = "there was no time to adapt before the deadline"
 THUMBNAIL_SIZE = 64  # pixels; the longest side of a thumbnail
 WARM_UP_VIEWS = 2  # for methods other than the default
@@ -37,7 +41,7 @@ WARM_UP_VIEWS = 2  # for methods other than the default
 class PredictionRequest:
     """One image to predict, the method and its options, and the deadline."""
 
-    image: Image.Image | np.ndarray  # opened, perhaps not decoded yet
+    image: UploadedImage | np.ndarray
     method: str
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     explain: bool = False
@@ -60,10 +64,16 @@ class Replica:
     """Adapts its own copy of the module and restores the source's weights after each prediction."""
 
     def __init__(
-        self, served_model: ServedModel, times: AdaptationTimes, is_cancelled: IsCancelled = never_cancelled
+        self,
+        served_model: ServedModel,
+        times: AdaptationTimes,
+        decoding: MemoryBudget,
+        is_cancelled: IsCancelled = never_cancelled,
     ):
         self.classifier = served_model.copy_classifier()
+        self.fingerprint = served_model.fingerprint  # when its weights were last checked
         self._served_model, self._hooks = served_model, DeadlineHooks(self.classifier.module)
+        self._decoding = decoding
         self._times = AdaptationTimes()  # the first predictions are slow and tell nothing about later ones
         self._warm_up(is_cancelled)
         self._times = times
@@ -72,20 +82,19 @@ class Replica:
     @property
     def is_intact(self) -> bool:
         """Whether its weights are exactly the source's."""
-        return fingerprint(self.classifier.module) == self._served_model.fingerprint
+        self.fingerprint = fingerprint(self.classifier.module)
+        return self.fingerprint == self._served_model.fingerprint
 
-    def preview(
-        self, image: Image.Image | np.ndarray, corruption_level: CorruptionLevel | None
-    ) -> np.ndarray:
+    def preview(self, request: PredictionRequest, is_cancelled: IsCancelled = never_cancelled) -> np.ndarray:
         """Return the image as the model sees it, uint8 (size, size, 3)."""
-        return self._point(image, corruption_level)[1].fitted
+        return self._point(request, is_cancelled)[1].fitted
 
     def predict(
         self, request: PredictionRequest, is_cancelled: IsCancelled = never_cancelled
     ) -> PredictionResult:
         """Adapt and predict; without enough time, return the source prediction with status "deadline"."""
         started = perf_counter()
-        classifier, point = self._point(request.image, request.corruption_level)
+        classifier, point = self._point(request, is_cancelled)
         decoded, work = perf_counter(), SharedWork()
         with self._hooks.enforce(np.inf, is_cancelled):
             source = self._served_model.build_method("source", classifier, {})
@@ -129,17 +138,32 @@ class Replica:
         self._times.add(kind, perf_counter() - started)
         return explanation
 
-    def _point(
-        self, image: Image.Image | np.ndarray, corruption_level: CorruptionLevel | None
-    ) -> tuple[Classifier, Point]:
+    def _point(self, request: PredictionRequest, is_cancelled: IsCancelled) -> tuple[Classifier, Point]:
         """Return the point and its classifier, which does not resize a corrupted image a second time."""
-        point = self.classifier.point(_decode(image))
+        point = self.classifier.point(self._pixels(request, is_cancelled))
+        corruption_level = request.corruption_level
         if corruption_level is None:
             return self.classifier, point
         corruption, severity = corruption_level
         rng = sample_rng(0, f"{corruption} {severity} {content_id(point.fitted)}")
         cropped = self.classifier.cropped()
         return cropped, cropped.point(corrupt(point.fitted, corruption, severity, rng))
+
+    def _pixels(self, request: PredictionRequest, is_cancelled: IsCancelled) -> np.ndarray:
+        """Return the pixels of the request's image; past the deadline, a large image is not decoded."""
+        image = request.image
+        if isinstance(image, np.ndarray):
+            return image
+        n_pixels = image.pixels
+
+        def check() -> None:
+            if is_cancelled():
+                raise Cancelled
+            if n_pixels > SMALL_PIXELS and perf_counter() > request.deadline:
+                raise ApiError("expired")
+
+        with self._decoding.hold(BYTES_PER_PIXEL * n_pixels, check):
+            return image.decode(check)
 
     def _warm_up(self, is_cancelled: IsCancelled) -> None:
         """Predict with the default method and with all that draw views, whose code is loaded at first use."""
@@ -162,15 +186,6 @@ class Replica:
 
 def _without_views(prediction: Prediction, point: Point) -> Explanation:
     return Explanation(prediction, point.x[None][:0], [], [])
-
-
-def _decode(image: Image.Image | np.ndarray) -> np.ndarray:
-    try:
-        return read_image(image)
-    except InputError:
-        raise
-    except Exception:  # Pillow does not say which exceptions damaged bytes can raise
-        raise InputError("image: cannot be decoded: is it truncated or damaged?") from None
 
 
 def thumbnail_url(image: np.ndarray) -> str:

@@ -4,8 +4,9 @@ from typing import Any
 
 from memo_tta.methods import Prediction
 from memo_tta.service.model import ServedModel
-from memo_tta.service.parsing import FORMATS
+from memo_tta.service.pool import Pool
 from memo_tta.service.replica import PredictionRequest, PredictionResult
+from memo_tta.service.uploaded_image import FORMATS
 
 STAGES = ("queue", "decode", "source", "views", "model", "predict", "total")
 
@@ -51,12 +52,13 @@ def _views(result: PredictionResult) -> list[dict[str, Any]]:
     ]
 
 
-def model_response(served_model: ServedModel) -> dict[str, Any]:
+def model_response(served_model: ServedModel, pool: Pool) -> dict[str, Any]:
     """Return the fields of a ModelResponse."""
     classifier, settings = served_model.classifier, served_model.settings
     return {
         "model": served_model.name,
         "fingerprint": served_model.fingerprint,
+        "replica_fingerprints": pool.fingerprints(),
         "parameters": sum(p.numel() for p in classifier.module.parameters()),
         "input_size": classifier.size,
         "labels": classifier.labels and list(classifier.labels),

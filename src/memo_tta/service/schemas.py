@@ -191,6 +191,10 @@ class ModelResponse(BaseModel):
     fingerprint: str = Field(
         description="A hash of its weights.", examples=["3f8a0d6cbb4e0f9e2b1c7d5a6e4f3210"]
     )
+    replica_fingerprints: list[str] = Field(
+        description="The same of each replica, at most 50 requests or a second of rest ago.",
+        examples=[["3f8a0d6cbb4e0f9e2b1c7d5a6e4f3210"]],
+    )
     parameters: int = Field(examples=[2426314])
     input_size: int = Field(description="The side of its square input, in pixels.", examples=[32])
     labels: list[str] | None = Field(

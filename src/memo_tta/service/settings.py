@@ -1,6 +1,6 @@
 """The operator's settings of the service."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ class Settings:
     max_pixels: int = 25_000_000
     body_seconds: float = 10.0  # within which a body must arrive
     token: str | None = None
+    host: str = "127.0.0.1"  # the address or name that the service listens on
+    allowed_hosts: Sequence[str] = ()  # further names by which clients may call the service
 
     def __post_init__(self) -> None:
         for name in ("replicas", "deadline_ms", "max_views", "max_body", "max_pixels"):

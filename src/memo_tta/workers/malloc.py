@@ -1,4 +1,4 @@
-"""Settings of glibc's allocator for processes that run networks."""
+"""Freed memory: kept by processes that run networks, and returned when they run short of it."""
 
 import ctypes
 from contextlib import suppress
@@ -16,3 +16,9 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         for option, value in OPTIONS.items():
             mallopt(option, value)
+
+
+def return_freed_memory() -> None:
+    """Return the freed memory that was kept to the system."""
+    with suppress(OSError, AttributeError):  # the C library is not glibc
+        ctypes.CDLL(None).malloc_trim(0)

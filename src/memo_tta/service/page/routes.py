@@ -6,7 +6,6 @@ from time import perf_counter
 import numpy as np
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
-from PIL import Image
 
 from memo_tta.data.corruptions import CORRUPTIONS
 from memo_tta.data.corruptions.severity import CorruptionLevel
@@ -18,6 +17,7 @@ from memo_tta.service.page.rendering import render
 from memo_tta.service.page.result import DisplayedResult
 from memo_tta.service.parsing import read_form
 from memo_tta.service.replica import PredictionRequest, thumbnail_url
+from memo_tta.service.uploaded_image import UploadedImage
 
 STATIC = Path(__file__).parent / "static"
 FIRST_LABEL, FIRST_CORRUPTION_LEVEL = "deer", CorruptionLevel("snow", 3)  # preselected
@@ -47,7 +47,7 @@ def page_routes(handlers: Handlers) -> APIRouter:
         )
         return HTMLResponse(html)
 
-    async def read(request: Request) -> tuple[FormFields, Image.Image | np.ndarray]:
+    async def read(request: Request) -> tuple[FormFields, UploadedImage | np.ndarray]:
         form = await read_form(request, FormFields)
         if form.image is not None:
             return form.fields, await handlers.open_image(form.image)
@@ -60,18 +60,10 @@ def page_routes(handlers: Handlers) -> APIRouter:
     async def page() -> HTMLResponse:
         return render_page()
 
-    @router.post("/page/preview")
-    async def preview(request: Request) -> HTMLResponse:
-        fields, image = await read(request)
-        level = fields.corruption_level
-        seen = await handlers.preview(image, level, request.receive)
-        return HTMLResponse(render("preview.html", image=thumbnail_url(seen), corruption_level=level))
-
-    @router.post("/page/predict")
-    async def predict(request: Request) -> HTMLResponse:
+    async def prediction_request(request: Request) -> PredictionRequest:
         arrived = perf_counter()
         fields, image = await read(request)
-        prediction_request = PredictionRequest(
+        return PredictionRequest(
             image=image,
             method=settings.method,
             options=controls.method_options(fields),
@@ -79,7 +71,19 @@ def page_routes(handlers: Handlers) -> APIRouter:
             corruption_level=fields.corruption_level,
             deadline=arrived + settings.deadline_ms / 1000,
         )
-        result = DisplayedResult(await handlers.run(prediction_request, request.receive, arrived))
+
+    @router.post("/page/preview")
+    async def preview(request: Request) -> HTMLResponse:
+        shown = await prediction_request(request)
+        seen = await handlers.preview(shown, request.receive)
+        html = render("preview.html", image=thumbnail_url(seen), corruption_level=shown.corruption_level)
+        return HTMLResponse(html)
+
+    @router.post("/page/predict")
+    async def predict(request: Request) -> HTMLResponse:
+        arrived = perf_counter()
+        shown = await prediction_request(request)
+        result = DisplayedResult(await handlers.run(shown, request.receive, arrived))
         if "hx-request" in request.headers:
             return HTMLResponse(render("result.html", result=result))
         return render_page(result)  # without scripts the browser submits the form and expects a whole page
