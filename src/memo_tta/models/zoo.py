@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from memo_tta.class_lists import class_list
-from memo_tta.errors import CheckpointError
+from memo_tta.errors import CheckpointError, ModelError
 from memo_tta.models.checkpoint import load_weights
 from memo_tta.models.classifier import Classifier
 from memo_tta.models.external import LIBRARIES, from_file
@@ -27,6 +27,7 @@ from memo_tta.models.networks.resnet26 import ResNet26
 from memo_tta.models.networks.resnet26_joint import JointResNet26
 from memo_tta.models.networks.rvt import rvt_small_plus
 from memo_tta.models.package_weights import ConvertedWeights, PackageWeights, WheelWeights
+from memo_tta.models.tensor_values import unusable_parameter
 from memo_tta.registry import Registry, unknown_name
 
 
@@ -212,9 +213,9 @@ def load(spec: str, weights: str | Path | None = None, num_classes: int | None =
     weights = None if weights is None else Path(weights)
     library, colon, name = spec.partition(":")
     if colon and library in LIBRARIES:
-        return LIBRARIES[library](name, weights, num_classes)
+        return _checked(spec, LIBRARIES[library](name, weights, num_classes))
     if colon and ".py:" in spec:
-        return from_file(spec, weights)
+        return _checked(spec, from_file(spec, weights))
     if spec not in ZOO:
         raise unknown_name("model", spec, [*ZOO, "timm:NAME", "torchvision:NAME", "path/to/file.py:build"])
     entry = ZOO[spec]
@@ -228,6 +229,15 @@ def load(spec: str, weights: str | Path | None = None, num_classes: int | None =
         channels_last=True,
         **entry.preprocessing,
     )
+
+
+def _checked(spec: str, classifier: Classifier) -> Classifier:
+    """Return the classifier; raise if one of its parameters is not finite."""
+    if problem := unusable_parameter(classifier.module):
+        raise ModelError(
+            f"{spec}: {problem}: its predictions would mean nothing, build it with other weights"
+        )
+    return classifier
 
 
 def default_weights(spec: str) -> Path:

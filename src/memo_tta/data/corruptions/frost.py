@@ -13,6 +13,7 @@ from memo_tta.files import data_folder
 
 # The published list names a sixth picture, which its code never uses.
 PHOTOGRAPHS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
+MIN_SIDE, MAX_PIXELS = 16, 1 << 24  # of a picture; the published ones have about a million pixels
 SMALL_SCALE = 0.2  # of the pictures, for small images
 
 # Procedural pictures: RGB colours of background and crystals, size, and directions of the needles.
@@ -43,14 +44,25 @@ def _folder() -> Path:
 
 @cache
 def _photographs(folder: Path, small: bool) -> Pictures:
+    return _scaled([_photograph(folder / name) for name in PHOTOGRAPHS], small)
+
+
+def _photograph(path: Path) -> np.ndarray:
     try:
-        pictures = [np.asarray(Image.open(folder / name).convert("RGB")) for name in PHOTOGRAPHS]
-    except OSError as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of many pixels, which are checked here
+            picture = Image.open(path, formats=["PNG", "JPEG"])
+        with picture:
+            if min(picture.size) < MIN_SIDE or picture.width * picture.height > MAX_PIXELS:
+                raise ValueError(f"{picture.width} x {picture.height} pixels")
+            return np.asarray(picture.convert("RGB"))
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow does not say which exceptions damaged bytes can raise
         raise DataError(
-            f"{folder}: a picture is missing or damaged ({error}): "
-            "delete the folder and run `memo data get frost`"
+            f"{path}: the picture is missing or damaged ({error}): "
+            f"delete {path.parent} and run `memo data get frost`"
         ) from None
-    return _scaled(pictures, small)
 
 
 @cache

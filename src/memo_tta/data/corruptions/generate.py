@@ -19,7 +19,7 @@ from memo_tta.data.corrupted_dataset import corrupted
 from memo_tta.data.corruptions.frost import frost_pictures, frost_source
 from memo_tta.data.corruptions.severity import CORRUPTIONS, SEVERITIES
 from memo_tta.data.dataset import Dataset
-from memo_tta.data.formats.cifar import METADATA_FILE, N_SEVERITIES
+from memo_tta.data.formats.cifar import METADATA_FILE, N_SEVERITIES, read_metadata
 from memo_tta.data.formats.folder import FileImages
 from memo_tta.errors import ConfigError, DataError, InputError
 from memo_tta.files import atomic_file, remove_partial_files
@@ -95,7 +95,7 @@ def _write_metadata(job: CorruptionJob, dataset: Dataset) -> None:
     }
     path = job.out / METADATA_FILE
     if path.exists():
-        found = json.loads(path.read_text("utf-8"))
+        found = read_metadata(path)
         differ = [f"{key} was {found.get(key)!r}" for key in metadata if found.get(key) != metadata[key]]
         if differ:
             raise ConfigError(

