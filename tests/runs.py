@@ -64,8 +64,8 @@ def random_records(
 
 
 def write_run(folder: Path, records: Sequence[Record], **metadata: Any) -> Path:
-    """Write a run as `memo evaluate` does; return its folder."""
+    """Write a run as `memo evaluate` does, a finished one unless `total` is given; return its folder."""
     with open_for_writing(folder) as store:
+        store.save_metadata({"total": len(records), **metadata})
         store.add(records)
-        store.save_metadata(metadata)
     return folder

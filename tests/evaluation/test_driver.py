@@ -1,12 +1,13 @@
 """`memo evaluate`: records do not depend on interruptions, workers or resumes."""
 
 import os
-import random
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+import warnings
+from contextlib import closing
 from dataclasses import astuple
 from pathlib import Path
 
@@ -14,18 +15,20 @@ import numpy as np
 import pytest
 
 from memo_tta.data.catalog import load_dataset
-from memo_tta.errors import MemoError
+from memo_tta.errors import ConfigError, MemoError
 from memo_tta.evaluation import worker_memory
 from memo_tta.evaluation.driver import MAX_FAILURES_IN_A_ROW, RunProgress
 from memo_tta.evaluation.job import EvaluationJob
 from memo_tta.evaluation.store import COLUMNS, FILE, open_for_reading, open_for_writing
+from memo_tta.evaluation.versions import current_versions
 from memo_tta.evaluation.worker import WorkerContext
 from memo_tta.methods import METHODS
 from memo_tta.models.zoo import load
 from memo_tta.workers import FailedItem
+from tests.data.published import save_folder
+from tests.runs import write_run
 
 POINTS = 90
-KILLS = 10 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 3
 OWN = """
 import torch
 from torch import nn
@@ -87,32 +90,6 @@ def test_records_are_what_the_methods_say(memo, files, arguments, tmp_path):
     assert [r.prediction for r in records if r.method == "tent"] == [p.index for p in tent]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_run_that_is_killed_again_and_again_ends_like_an_unbroken_one(memo, arguments, tmp_path, workers):
-    arguments = (*arguments, "--workers", workers)
-    assert memo(*arguments, "--out", tmp_path / "whole")[0] == 0
-    command = command_line(*arguments, "--out", tmp_path / "broken")
-    rng, kills = random.Random(workers), 0
-    while True:
-        with subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL) as run:
-            if kills == KILLS:
-                assert run.wait() == 0
-                break
-            if kills > 0:  # at some moment after the first record
-                store = tmp_path / "broken" / FILE
-                while not (store.exists() and count(store)) and run.poll() is None:
-                    time.sleep(0.02)
-            time.sleep(rng.uniform(0, 0.6 if kills else 2.0))
-            victims = children(run.pid) if workers > 1 and kills % 2 else []
-            for victim in victims[:1]:
-                os.kill(victim, signal.SIGKILL)  # a worker: the run goes on
-            if victims:
-                time.sleep(rng.uniform(0, 0.5))
-            os.killpg(run.pid, signal.SIGKILL)
-            kills += 1
-    assert rows(tmp_path / "broken") == rows(tmp_path / "whole")
-
-
 def count(store: Path) -> int:
     try:
         return sqlite3.connect(store).execute("SELECT COUNT(*) FROM records").fetchone()[0]
@@ -130,6 +107,7 @@ def test_a_worker_that_dies_is_replaced(memo, arguments, tmp_path):
     command = command_line(*arguments, "--workers", 2, "--out", tmp_path / "run")
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as run:
         while len(found := children(run.pid)) < 2:
+            assert run.poll() is None
             time.sleep(0.02)
         os.kill(found[0], signal.SIGKILL)
         assert run.wait() == 0
@@ -140,6 +118,7 @@ def test_an_interrupt_leaves_a_run_that_goes_on(memo, arguments, tmp_path):
     command = command_line(*arguments, "--workers", 1, "--out", tmp_path / "run")
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
         while not ((tmp_path / "run" / FILE).exists() and count(tmp_path / "run" / FILE)):
+            assert run.poll() is None
             time.sleep(0.02)
         run.send_signal(signal.SIGINT)
         _, err = run.communicate()
@@ -212,12 +191,32 @@ def test_a_second_writer_is_refused(memo, arguments, tmp_path):
     assert code == 1 and "another process is writing to this run" in err
 
 
-def test_a_damaged_file_says_what_can_be_saved(memo, arguments, tmp_path):
-    assert memo(*arguments, "--out", tmp_path / "run", "--workers", 1)[0] == 0
+@pytest.mark.parametrize("state", ["empty", "without tables", "with a journal"])
+def test_a_run_that_was_killed_at_its_creation_is_begun_again(memo, arguments, tmp_path, state):
     path = tmp_path / "run" / FILE
-    path.write_bytes(b"\x00" * 4096 + path.read_bytes()[4096:])
+    path.parent.mkdir()
+    path.write_bytes(b"")
+    if state == "without tables":
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+    if state == "with a journal":
+        path.with_name(f"{FILE}-journal").write_bytes(bytes(512))
+    code, _, err = memo(*arguments, "--out", tmp_path / "run", "--workers", 1)
+    assert code == 0 and len(rows(tmp_path / "run")) == 5 * POINTS, err
+
+
+def test_what_is_saved_of_a_damaged_run_is_completed(memo, arguments, tmp_path):
+    assert memo(*arguments, "--out", tmp_path / "run", "--workers", 1)[0] == 0
+    before, path = rows(tmp_path / "run"), tmp_path / "run" / FILE
+    content = path.read_bytes()
+    lost = content.rindex(b"tent") // 4096 * 4096
+    path.write_bytes(content[:lost] + bytes(4096) + content[lost + 4096 :])
     code, _, err = memo(*arguments, "--out", tmp_path / "run")
-    assert code == 1 and "damaged (file is not a database)" in err and ".recover" in err
+    assert code == 1 and err.count("\n") == 1 and f"`memo report {tmp_path / 'run'} --salvage NEW`" in err
+    assert memo("report", tmp_path / "run", "--salvage", tmp_path / "new")[0] == 0
+    assert 0 < len(rows(tmp_path / "new")) < len(before)
+    assert memo(*arguments, "--out", tmp_path / "new", "--workers", 1)[0] == 0
+    assert rows(tmp_path / "new") == before
 
 
 def test_bad_arguments_say_what_there_is(memo, files, arguments, tmp_path):
@@ -232,10 +231,121 @@ def test_bad_arguments_say_what_there_is(memo, files, arguments, tmp_path):
     assert code == 1 and "seven: has 7 classes, the model 5" in err
 
 
-def test_a_read_only_folder_is_one_line(memo, arguments, tmp_path):
-    (tmp_path / "file").write_text("")
-    code, _, err = memo(*arguments, "--out", tmp_path / "file" / "run")
+@pytest.mark.parametrize(
+    "refused",
+    [
+        ("--methods", "mem"),
+        ("--option", "memo.n_views=0"),
+        ("--option", "viewz=3"),
+        ("--corruptions", "fogg"),
+        ("--model", "resnet27"),
+        ("--weights", "none.npz"),
+        ("seven.npz",),  # beside the other data, with two classes more than the model has
+    ],
+)
+@pytest.mark.parametrize("exists", [True, False])
+def test_what_is_refused_leaves_nothing(memo, files, tmp_path, monkeypatch, refused, exists):
+    if exists:
+        (tmp_path / "runs" / "run").mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    np.savez(files / "seven.npz", x=np.zeros((7, 8, 8, 3), np.uint8), y=np.arange(7))
+    monkeypatch.chdir(files)
+    words = ("evaluate", "own.npz", "--model", f"{files}/own.py:build", "--workers", 1)
+    code, _, err = memo(*words, *refused, "--out", tmp_path / "runs" / "run")
     assert code == 1 and err.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_nodes_that_do_not_fit_leave_nothing(memo, arguments, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise ConfigError("node 2 has another version")
+
+    monkeypatch.setattr("memo_tta.workers.Processes.check_nodes", refuse)
+    code, _, err = memo(*arguments, "--out", tmp_path / "run")
+    assert code == 1 and "node 2" in err and not (tmp_path / "run").exists()
+
+
+def test_a_run_that_began_meanwhile_is_not_mixed_with_another(memo, arguments, tmp_path, monkeypatch):
+    """Another process begins a run in the same folder while this one still loads its model."""
+
+    def begin(*_):
+        write_run(tmp_path / "run", [], job={"data": ["other"]})
+
+    monkeypatch.setattr("memo_tta.workers.Processes.check_nodes", begin)
+    code, _, err = memo(*arguments, "--out", tmp_path / "run")
+    assert code == 1 and "another process has written to this run meanwhile: try again" in err
+
+
+def test_a_resume_by_another_version_is_told_and_noted(memo, arguments, tmp_path, monkeypatch):
+    run = (*arguments, "--out", tmp_path / "run", "--workers", 1)
+    ours = current_versions()
+    torch, numpy = ours["torch"], ours["numpy"]
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+
+    def resume(**changed):
+        """Compute some records again, with other versions; return the warnings."""
+        with sqlite3.connect(tmp_path / "run" / FILE) as connection:
+            connection.execute("DELETE FROM records WHERE method = 'memo' AND position > 80")
+        connection.close()
+        monkeypatch.setattr("memo_tta.evaluation.driver.current_versions", lambda: {**ours, **changed})
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            code, _, err = memo(*run)
+        assert code == 0
+        return [line for line in err.splitlines() if "warning" in line]
+
+    assert memo(*run)[0] == 0 and resume() == [] and resume(python="9.9") == []
+    assert "several versions" not in memo("report", tmp_path / "run")[1]
+    (warning,) = resume(torch="9.9")
+    assert f"run: was computed with torch {torch}, now 9.9: its records may differ slightly" in warning
+    assert resume(torch="9.9") == []  # the run says so already
+    (warning,) = resume(torch="9.9", numpy="8.8")
+    assert f"was computed with numpy {numpy}, now 8.8:" in warning
+    shown = memo("report", tmp_path / "run")[1]
+    assert f"computed by several versions: torch {torch} and 9.9; numpy {numpy} and 8.8" in shown
+    monkeypatch.setattr("memo_tta.evaluation.driver.current_versions", lambda: {**ours, "torch": "10"})
+    assert "warning" not in memo(*run)[2]  # nothing is left to compute
+
+
+@pytest.mark.parametrize("command", ["evaluate", "tune", "corrupt", "train"])
+def test_an_out_that_cannot_be_is_one_line(memo, files, tmp_path, command):
+    (tmp_path / "file").write_text("content")
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    data = () if command == "train" else (files / "own.npz",)
+    model = ("--model", f"{files}/own.py:build") if command in ("evaluate", "tune") else ()
+    name = "run" if command != "tune" else "run/memo.toml"
+    for out, problem in {
+        "file/sub": f"{tmp_path / 'file'}: is a file, expected a folder",
+        "link/sub": f"{tmp_path / 'link'}: is a link, but not to a folder",
+        "x" * 300: "File name too long",
+    }.items():
+        code, _, err = memo(command, *data, *model, "--out", tmp_path / out / name)
+        assert code == 1 and err.count("\n") == 1 and problem in err and "--debug" not in err
+        assert "choose another path" in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link"]
+
+
+@pytest.mark.parametrize("command", ["evaluate", "corrupt", "train"])
+def test_an_out_that_is_a_file_or_a_link_is_one_line(memo, files, tmp_path, command):
+    (tmp_path / "file").write_text("content")
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    data = () if command == "train" else (files / "own.npz",)
+    model = ("--model", f"{files}/own.py:build") if command == "evaluate" else ()
+    for name, kind in {"file": "is a file", "link": "is a link"}.items():
+        code, _, err = memo(command, *data, *model, "--out", tmp_path / name)
+        assert code == 1 and err.count("\n") == 1 and f"{tmp_path / name}: {kind}" in err
+
+
+def test_images_that_are_skipped_are_told(memo, files, tmp_path):
+    save_folder(tmp_path / "data", [f"{kind}/{n}.png" for kind in "abcde" for n in range(2)], 8)
+    (tmp_path / "data" / "b" / "1.png").write_bytes(b"no picture")
+    words = ("evaluate", tmp_path / "data", "--model", f"{files}/own.py:build", "--methods", "source")
+    run = (*words, "--workers", 1, "--out", tmp_path / "run", "--skip-bad")
+    for _ in range(2):  # a resume tells it again
+        code, out, err = memo(*run)
+        assert code == 3 and "done" in out
+        assert "1 images could not be read and were left out, the first is data b/1.png (" in err
+        assert "not an image" in err
 
 
 def test_what_is_stored_survives_and_is_stored_once(memo, arguments, tmp_path):
@@ -318,7 +428,7 @@ def test_failures_are_in_a_row_only_if_nothing_went_well_between_them(files, tmp
     unit, *_ = context.split(next(context.units()))
     failed = FailedItem(unit, ValueError("no"))
     with open_for_writing(tmp_path / "run") as store:
-        progress = RunProgress(context, store, lambda *_: None)
+        progress = RunProgress(context, POINTS, store, lambda *_: None)
         for _ in range(3):
             for _ in range(MAX_FAILURES_IN_A_ROW - 1):
                 progress.count(progress.count_failure(failed))

@@ -11,13 +11,16 @@ from torch import nn
 
 import memo_tta as mt
 from memo_tta.data.corruptions import VALIDATION
+from memo_tta.evaluation.driver import LeftOut
 from memo_tta.evaluation.job import EvaluationJob
+from memo_tta.evaluation.records import FailedRecord
 from memo_tta.evaluation.statistics import PairedComparison
 from memo_tta.evaluation.store import FILE, open_for_reading
 from memo_tta.evaluation.tune import Search, Trial, as_toml, best_of, stages, summary, trial_count
 from memo_tta.workers import Processes
 from tests.evaluation.test_driver import command_line, files
 from tests.nets import NETS
+from tests.runs import record, write_run
 
 __all__ = ["files"]
 
@@ -167,17 +170,50 @@ def arguments(files):
     return (*data, "--n-views", 2)
 
 
+def test_a_damaged_trial_is_named(memo, arguments, tmp_path):
+    trial = tmp_path / "memo.toml.trials" / "source"
+    trial.mkdir(parents=True)
+    (trial / FILE).write_bytes(b"SQLite format 3\0" + bytes(5000))
+    code, _, err = memo(*arguments, "--out", tmp_path / "memo.toml")
+    (line,) = (line for line in err.splitlines() if "damaged" in line)
+    assert code == 1 and f"memo: {trial / FILE}: damaged (" in line
+    assert f"deleting {trial} starts over" in line and "--debug" not in line
+
+
+def test_trials_that_cannot_be_stored_are_one_line(memo, arguments, tmp_path):
+    (tmp_path / "memo.toml.trials").write_text("content")
+    code, _, err = memo(*arguments, "--out", tmp_path / "memo.toml")
+    assert code == 1 and "memo.toml.trials: is a file, expected a folder" in err and err.count("\n") == 1
+    code, _, err = memo(*arguments, "--out", tmp_path)
+    assert code == 1 and f"{tmp_path}: is a folder, expected a file: choose" in err and err.count("\n") == 1
+
+
+def test_predictions_that_failed_are_told(memo, arguments, tmp_path, monkeypatch):
+    failed = FailedRecord("own", "fog", 3, "memo", 7, "7", "too bright")
+
+    def evaluate(job, out, *_):
+        write_run(out, [record("source", 0, True), record("memo", 0, True)])
+        return LeftOut([failed] if out.name == "memo lr=0.001" else [], [])
+
+    monkeypatch.setattr("memo_tta.evaluation.tune.evaluate", evaluate)
+    monkeypatch.setattr(Search, "_to_source", lambda *_: None)
+    code, _, err = memo(*arguments, "--out", tmp_path / "memo.toml")
+    assert code == 3 and (tmp_path / "memo.toml").exists()
+    assert "memo.toml.trials: 1 predictions failed and count as wrong, the first for own fog 3 7 (" in err
+
+
 def test_a_killed_search_goes_on_and_its_file_is_taken(memo, arguments, files, tmp_path):
     out = tmp_path / "memo.toml"
     command = command_line(*arguments, "--out", out)
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL) as run:
         while len(list(tmp_path.glob(f"memo.toml.trials/*/{FILE}"))) < 4:
+            assert run.poll() is None
             time.sleep(0.02)
         os.killpg(run.pid, signal.SIGKILL)
     assert not out.exists()
     begun = {path: path.stat().st_mtime_ns for path in tmp_path.glob(f"memo.toml.trials/memo*/{FILE}")}
     code, text, err = memo(*arguments, "--out", out)
-    assert code == 0 and "at most 15 trials of 20 corrupted images" in err
+    assert code == 0 and "at most 15 trials of 20 corrupted images" in err, err
     assert "12 trials in" in text and "use the source model as it is" in text  # the weights are random
     assert sum(path.stat().st_mtime_ns == when for path, when in begun.items()) >= 1  # finished ones stay
     for folder in (tmp_path / "memo.toml.trials").iterdir():

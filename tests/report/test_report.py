@@ -17,6 +17,7 @@ from memo_tta.evaluation.store import open_for_reading, open_for_writing
 from memo_tta.report.html import run_page
 from memo_tta.report.run import open_run
 from memo_tta.report.terminal import print_runs
+from tests.evaluation.test_damaged_runs import reachable_folder, read_only
 from tests.runs import random_records, record, write_run
 
 COLUMNS = [
@@ -311,3 +312,48 @@ def test_a_missing_library_is_one_line(memo, run, tmp_path, monkeypatch):
             code, _, err = memo("report", run, option, tmp_path / "out")
         assert code == 1 and f"{library} is not installed: pip install 'memo-tta[report]'" in err
         assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("option", ["--csv", "--parquet", "--html", "--markdown"])
+def test_a_file_that_cannot_be_written_is_one_line(memo, run, tmp_path, option, monkeypatch):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("content")
+    for target, problem in {
+        "folder": f"{tmp_path / 'folder'}: is a folder, expected a file: choose another path",
+        "file/out": f"{tmp_path / 'file'}: is a file, expected a folder: choose another path",
+        "x" * 250: "File name too long",  # with the ending of a temporary file
+    }.items():
+        code, _, err = memo("report", run, option, tmp_path / target)
+        assert code == 1 and problem in err and err.count("\n") == 1 and "--debug" not in err
+
+    def full_disk(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("memo_tta.files.os.fsync", full_disk)
+    code, _, err = memo("report", run, option, tmp_path / "out")
+    wanted = f"{tmp_path / 'out'}: cannot be written (No space left on device): make room, then run the same"
+    assert code == 1 and wanted in err and "--debug" not in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder", "run"]
+
+
+def test_a_place_without_permission_is_one_line(memo):
+    with reachable_folder() as folder:
+        run = write_run(folder / "run", random_records([("", 0)]))
+        targets = {
+            "--csv": folder / "out.csv",
+            "--html": folder / "new" / "out.html",
+            "--salvage": folder / "b",
+        }
+        wanted = f"{folder}: may not be written to: choose a place where you may write"
+        with read_only(folder):
+            for option, target in targets.items():
+                code, _, err = memo("report", run, option, target)
+                assert code == 1 and wanted in err and err.count("\n") == 1
+            code, _, err = memo("evaluate", "sample", "--model", "resnet26", "--out", folder / "new")
+            assert code == 1 and wanted in err and err.count("\n") == 1
+        assert [path.name for path in folder.iterdir()] == ["run"]
+
+
+def test_a_device_is_not_replaced_by_a_file(memo, run):
+    code, _, err = memo("report", run, "--csv", "/dev/null")
+    assert code == 1 and "/dev/null: is a device, expected a file" in err

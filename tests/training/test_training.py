@@ -9,18 +9,29 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from scipy import stats
 
 from memo_tta.data.dataset import Dataset
-from memo_tta.errors import CheckpointError, ConfigError, DataError
+from memo_tta.errors import CheckpointError, ConfigError, DataError, MemoError
 from memo_tta.models.networks.cct2 import CCT2
 from memo_tta.models.networks.resnet26 import ResNet26
 from memo_tta.models.networks.resnet26_joint import turn
 from memo_tta.models.zoo import load
 from memo_tta.seeding import sample_rng
 from memo_tta.training import loop
-from memo_tta.training.loop import NETWORKS, RECIPES, STATE, Recipe, batches, crop_and_flip, one_cycle, train
+from memo_tta.training.loop import (
+    NETWORKS,
+    RECIPES,
+    STATE,
+    Recipe,
+    TrainingState,
+    batches,
+    crop_and_flip,
+    one_cycle,
+    train,
+)
 from memo_tta.training.result import METRICS, WEIGHTS, error_percent, finish
 from tests.conftest import times
 
@@ -117,6 +128,79 @@ def test_a_run_of_another_recipe_is_not_continued(tmp_path):
     train(*images(), tmp_path, Recipe(**SMALL), ignore)
     with pytest.raises(ConfigError, match=r"expected the recipe .*, got .*: use the same options to resume"):
         train(*images(), tmp_path, Recipe(**SMALL, seed=1), ignore)
+
+
+def damage_state(path, seed):
+    """Damage the file at random; return whether that changed anything."""
+    rng, content = np.random.default_rng(seed), bytearray(path.read_bytes())
+    place = int(rng.integers(len(content))) if rng.random() < 0.5 else int(rng.integers(4000))
+    kind = rng.choice(["cut", "flip", "zero", "text", "empty"])
+    if kind == "flip":
+        content[place] ^= 1 << int(rng.integers(8))
+    else:
+        others = {"cut": content[:place], "text": b"<html>", "empty": b""}
+        content = others.get(kind, content[:place] + bytes(64) + content[place + 64 :])
+    was, now = path.read_bytes(), bytes(content)
+    path.write_bytes(now)
+    return was != now
+
+
+@pytest.mark.parametrize("model", ["resnet20-bn", "cct2"])
+def test_a_damaged_state_is_told_and_changes_nothing(tmp_path, model):
+    recipe = replace(RECIPES[model], epochs=1, batch_size=24)
+    train(*images(), tmp_path, recipe, ignore)
+    content = (tmp_path / STATE).read_bytes()
+    network = NETWORKS[model]()
+    optimizer = loop.OPTIMIZERS[recipe.optimizer](network.parameters(), lr=0.1)
+    state = TrainingState(tmp_path / STATE, network, optimizer, recipe)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    for seed in range(times(40, 400)):
+        (tmp_path / STATE).write_bytes(content)
+        if damage_state(tmp_path / STATE, seed):
+            with pytest.raises(
+                MemoError, match=r"damaged \(.*\): delete it to start over|expected the recipe"
+            ):
+                state.load()
+            assert not optimizer.state
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, before[name])
+    (tmp_path / STATE).write_bytes(content)
+    assert state.load() == 1 and optimizer.state
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda tensors, facts: facts.pop("recipe"), "the recipe or the number of epochs is missing"),
+        (lambda tensors, facts: facts.update(epochs="many"), "the recipe or the number of epochs is missing"),
+        (lambda tensors, facts: facts.update(epochs="3"), "the recipe or the number of epochs is missing"),
+        (lambda tensors, facts: facts.clear(), "the recipe or the number of epochs is missing"),
+        (lambda tensors, facts: tensors.clear(), "tensors are missing"),
+        (lambda tensors, facts: tensors.pop("weight.fc.bias"), "tensors are missing"),
+        (lambda tensors, facts: tensors.pop("momentum_buffer.fc.bias"), "tensors are missing"),
+        (lambda tensors, facts: tensors["weight.fc.bias"].fill_(torch.nan), "weight.fc.bias is not finite"),
+        (lambda tensors, facts: tensors.update({"weight.fc.bias": torch.zeros(3)}), r"of shape \(3,\)"),
+        (lambda tensors, facts: tensors.update({"weight.fc.bias": torch.zeros(())}), r"of shape \(\)"),
+        (lambda tensors, facts: tensors.update({"what": torch.zeros(3)}), r"what of shape \(3,\)"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_told(tmp_path, change, problem):
+    """Even if its checksum is right."""
+    recipe = Recipe(**SMALL)
+    train(*images(), tmp_path, recipe, ignore)
+    tensors = load_file(tmp_path / STATE)
+    with safe_open(tmp_path / STATE, framework="pt") as file:
+        facts = dict(file.metadata())
+    change(tensors, facts)
+    save_file(tensors, tmp_path / STATE, {**facts, "checksum": loop._checksum(tensors)})
+    with pytest.raises(DataError, match=rf"{STATE}: damaged \(.*{problem}.*\): delete it to start over"):
+        train(*images(), tmp_path, recipe, ignore)
+
+
+def test_what_a_killed_process_left_is_deleted(tmp_path):
+    (tmp_path / f".{STATE}.{2**22 + 1}.part").write_bytes(b"half")  # no process has so large an id
+    train(*images(), tmp_path, Recipe(**SMALL), ignore)
+    assert [path.name for path in tmp_path.iterdir()] == [STATE]
 
 
 @pytest.mark.parametrize("options", [{"epochs": 0}, {"batch_size": 0}, {"lr": 0}])

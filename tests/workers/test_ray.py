@@ -112,7 +112,7 @@ def test_records_are_those_of_one_process(engine, job, expected, tmp_path):
     def remove_model(*_):  # loaded here, before any worker needs it
         model.unlink(missing_ok=True)
 
-    assert evaluate(replace(job, model=f"{model}:build"), tmp_path / "run", engine, remove_model) == []
+    assert evaluate(replace(job, model=f"{model}:build"), tmp_path / "run", engine, remove_model).failed == []
     assert engine.pool_size == 2 and len(expected) == len(METHODS) * POINTS
     assert rows(tmp_path / "run") == expected
 
@@ -165,7 +165,7 @@ def test_a_point_that_kills_its_worker_is_set_aside(engine, tmp_path):
     poisoned(tmp_path, DIE)
     model, data = f"{tmp_path}/bad.py:build", [str(tmp_path / "bad.npz")]
     job = EvaluationJob(data=data, model=model, options={"memo": {"n_views": 2}})
-    missing = evaluate(job, tmp_path / "run", engine, silent)
+    missing = evaluate(job, tmp_path / "run", engine, silent).failed
     assert {(row.method, row.position) for row in missing} == {("source", 13), ("memo", 13)}
     assert "failed 3 times: The actor died" in missing[0].reason and len(rows(tmp_path / "run")) == 58
 
@@ -280,7 +280,7 @@ def test_what_dies_loses_and_doubles_nothing(cluster, engine, job, expected, fil
         (files / "slow").touch()  # a worker runs on for a moment after its node has died
         disaster(cluster, engine, pids)
 
-    assert evaluate(job, tmp_path / "run", engine, Midway(strike)) == []
+    assert evaluate(job, tmp_path / "run", engine, Midway(strike)).failed == []
     (files / "slow").unlink()
     assert len(busy) == 2 and len(set(busy) & set(engine._pool)) == 1, "one worker died"
     assert rows(tmp_path / "run") == expected

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from memo_tta.cli.engine import choose_engine, engine_options
+from memo_tta.cli.evaluate import SOME_LEFT_OUT
 from memo_tta.cli.progress import progress
 
 
@@ -16,19 +17,28 @@ from memo_tta.cli.progress import progress
 @click.option("--seed", default=0, show_default=True, help="Seed of the random numbers.")
 @engine_options
 @click.option("--skip-bad", is_flag=True, help="Skip unreadable images, and list them at the end.")
+@click.pass_context
 def corrupt(
-    data: str, out: Path, corruptions: str | None, seed: int, skip_bad: bool, **engine_choice: Any
+    ctx: click.Context,
+    data: str,
+    out: Path,
+    corruptions: str | None,
+    seed: int,
+    skip_bad: bool,
+    **engine_choice: Any,
 ) -> None:
     """Write corrupted copies of DATA, at five severity levels per corruption.
 
     DATA is a name from `memo datasets`, a folder with one sub-folder per class, or an .npz file. An array
     data set becomes one .npy file per corruption, as in CIFAR-10-C; a folder of images becomes
     CORRUPTION/SEVERITY/CLASS/NAME.JPEG, as in ImageNet-C. The same seed gives the same files, with any
-    number of workers. Run the same command again to resume it.
+    number of workers. Run the same command again to resume it. The exit code is 3 if images were skipped.
     """
     from memo_tta.data.corruptions.generate import CorruptionJob, generate
     from memo_tta.data.corruptions.severity import CORRUPTIONS, check_corruptions
+    from memo_tta.files import check_output_folder
 
+    check_output_folder(out)
     names = list(CORRUPTIONS) if corruptions is None else corruptions.split(",")
     check_corruptions(names)
     with choose_engine(**engine_choice) as engine, progress("images") as update:
@@ -37,3 +47,4 @@ def corrupt(
         click.echo(f"skipped {reason}", err=True)
     count = f", {len(skipped)} images skipped" if skipped else ""
     click.echo(f"{out}: {len(names)} corruptions at five severity levels{count}")
+    ctx.exit(SOME_LEFT_OUT if skipped else 0)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,7 +10,10 @@ from memo_tta.cli.engine import choose_engine, engine_options
 from memo_tta.cli.method_options import all_method_options, model_options
 from memo_tta.cli.progress import progress
 
-SOME_FAILED = 3  # exit code: done, but some predictions failed and were left out
+if TYPE_CHECKING:
+    from memo_tta.evaluation.records import FailedRecord, SkippedPoint
+
+SOME_LEFT_OUT = 3  # exit code: done, but some images or predictions were left out
 
 
 @click.command(
@@ -59,7 +62,7 @@ def evaluate(
 
     DATA is a name from `memo datasets`, a folder with one sub-folder per class, or an .npz file. Run the
     same command again to resume an interrupted run; `memo report` shows the results. The exit code is 3
-    if some predictions failed and were left out.
+    if some predictions failed, or images were skipped, and were left out.
     """
     from memo_tta.evaluation.driver import evaluate as run
     from memo_tta.evaluation.job import EvaluationJob
@@ -84,17 +87,26 @@ def evaluate(
             shown = (f"{name} {wrong / count:.1%}" for name, (wrong, count) in errors.items() if count)
             update(done, total, " · ".join(shown))
 
-        failed = run(job, out, engine, on_records, lambda memory: click.echo(f"memo: {memory}", err=True))
-    if failed:
-        first = failed[0]
-        part = " ".join(filter(None, (first.dataset, first.corruption, str(first.severity or ""))))
+        left_out = run(job, out, engine, on_records, lambda memory: click.echo(f"memo: {memory}", err=True))
+    if failed := left_out.failed:
         click.echo(
-            f"{out}: {len(failed)} predictions failed and were left out, the first for {part} {first.sample} "
-            f"({first.method}, {first.reason}); run the same command again to retry them",
+            f"{out}: {len(failed)} predictions failed and were left out, the first for {place(failed[0])} "
+            f"({failed[0].method}, {failed[0].reason}); run the same command again to retry them",
+            err=True,
+        )
+    if skipped := left_out.skipped:
+        click.echo(
+            f"{out}: {len(skipped)} images could not be read and were left out, the first is "
+            f"{place(skipped[0])} ({skipped[0].reason})",
             err=True,
         )
     click.echo(f"{out}: done; see it with `memo report {out}`")
-    ctx.exit(SOME_FAILED if failed else 0)
+    ctx.exit(SOME_LEFT_OUT if failed or skipped else 0)
+
+
+def place(row: "FailedRecord | SkippedPoint") -> str:
+    """Return the part of the data and the sample of a row."""
+    return " ".join(filter(None, (row.dataset, row.corruption, str(row.severity or ""), row.sample)))
 
 
 def parse_severities(text: str) -> list[int]:

@@ -17,18 +17,34 @@ from rich.console import Console
 @click.option(
     "--markdown", type=click.Path(path_type=Path), help="Write the tables as Markdown to this file."
 )
+@click.option(
+    "--salvage",
+    metavar="NEW",
+    type=click.Path(path_type=Path),
+    help="Write the intact rows of one damaged run to this new folder, and show that.",
+)
 def report(
-    runs: Sequence[Path], csv: Path | None, parquet: Path | None, html: Path | None, markdown: Path | None
+    runs: Sequence[Path],
+    csv: Path | None,
+    parquet: Path | None,
+    html: Path | None,
+    markdown: Path | None,
+    salvage: Path | None,
 ) -> None:
     """Show the results of the `memo evaluate` folders RUNS, one below the other.
 
     Errors have 95 % confidence intervals. Methods are compared image by image: how many they corrected, how
     many they made wrong, and the exact p-value of McNemar's test.
     """
+    from memo_tta.files import check_output_file
     from memo_tta.report.export import write_csv, write_parquet
     from memo_tta.report.run import open_run
     from memo_tta.report.terminal import print_runs
 
+    for target in filter(None, (csv, parquet, html, markdown)):
+        check_output_file(target)
+    if salvage is not None:
+        runs = _salvaged(runs, salvage)
     opened = [open_run(folder) for folder in runs]
     print_runs(opened, Console(highlight=False))
     if csv is not None:
@@ -47,9 +63,22 @@ def report(
         _write(markdown, "\n".join(map(run_markdown, opened)))
 
 
+def _salvaged(runs: Sequence[Path], new: Path) -> Sequence[Path]:
+    """Write the intact rows of a damaged run to a new one, and say how many; return the new one."""
+    from memo_tta.evaluation.salvage import salvage
+    from memo_tta.report.run import open_run
+
+    if len(runs) != 1:
+        raise click.UsageError(f"--salvage: expected one damaged run, got {len(runs)} runs")
+    salvage(runs[0], new)
+    click.echo(f"{new}: {open_run(new).salvaged}")
+    return [new]
+
+
 def _write(path: Path, text: str) -> None:
     from memo_tta.files import atomic_file
 
     with atomic_file(path) as temporary:
-        temporary.write_text(text, "utf-8")
+        # A path of the run may hold bytes that are not text.
+        temporary.write_text(text, "utf-8", "backslashreplace")
     click.echo(f"wrote {path}")

@@ -37,12 +37,14 @@ def train(out: Path, model: str, joint: bool, **options: Any) -> None:
     import numpy as np
 
     from memo_tta.data.catalog import load_dataset
+    from memo_tta.files import check_output_folder
     from memo_tta.training.loop import RECIPES
     from memo_tta.training.loop import train as run
     from memo_tta.training.result import finish
 
     given = {name: value for name, value in options.items() if value is not None}
     recipe = replace(RECIPES[f"{model}-joint" if joint else model], **given)
+    check_output_folder(out)
     images = load_dataset("cifar10-train")
     with progress("steps") as update:
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from memo_tta.cli.engine import choose_engine, engine_options
-from memo_tta.cli.evaluate import parse_severities
+from memo_tta.cli.evaluate import SOME_LEFT_OUT, parse_severities, place
 from memo_tta.cli.progress import progress
 
 
@@ -38,7 +38,9 @@ from memo_tta.cli.progress import progress
 )
 @engine_options
 @click.option("--seed", default=0, show_default=True, help="Seed of the views and the corruptions.")
+@click.pass_context
 def tune(
+    ctx: click.Context,
     data: str,
     model: str,
     weights: Path | None,
@@ -57,13 +59,16 @@ def tune(
     and the prior strength. A setting that adds more than --harm to the error on clean images is not chosen;
     if all do, weaker batch-norm mixing is tried, and at last the source model is recommended. Trials are
     stored beside --out: run the same command again to resume the search. Pass the result to `memo evaluate`
-    or `memo predict` with --config.
+    or `memo predict` with --config. The exit code is 3 if some predictions failed; they count as wrong.
     """
     from memo_tta.evaluation.job import EvaluationJob
     from memo_tta.evaluation.tune import Search, Trial, as_toml, best_of, summary, trial_count
-    from memo_tta.files import atomic_file
+    from memo_tta.files import atomic_file, check_output_file, check_output_folder, remove_partial_copies
     from memo_tta.models.zoo import load
 
+    folder = out.with_name(f"{out.name}.trials")
+    check_output_file(out)
+    check_output_folder(folder)
     given = {} if n_views is None else {"n_views": n_views}
     job = EvaluationJob(
         data=(data,),
@@ -89,11 +94,12 @@ def tune(
             before, after = sum(trial.images for trial in trials), (count - len(trials) - 1) * images
             update(before + done, before + total + after, f"trial {len(trials) + 1} of at most {count}")
 
-        search = Search(job, out.with_name(f"{out.name}.trials"), engine, on_records, harm / 100)
+        search = Search(job, folder, engine, on_records, harm / 100)
         for trial in search.run(classifier):
             trials += [trial]  # on_records counts them
     command = f"memo tune {data} --model {model} --limit {limit} --severities {severities} --harm {harm:g}"
     command += "".join(f" --n-views {value}" for value in given.values()) + f" --seed {seed}"
+    remove_partial_copies(out)
     with atomic_file(out) as temporary:
         temporary.write_text(as_toml(trials, harm / 100, given, command), "utf-8")
     chosen = best_of(trials, harm / 100)
@@ -109,3 +115,12 @@ def tune(
     seconds = perf_counter() - began
     use = f"use it with --config {out}" if chosen is not None else "it holds no options"
     click.echo(f"{out}: {len(trials)} trials in {seconds:.0f} s; {use}")
+    failed = [row for rows in search.failed.values() for row in rows]
+    if failed:
+        click.echo(
+            f"{folder}: {len(failed)} predictions failed and count as wrong, the first for "
+            f"{place(failed[0])} ({failed[0].method}, {failed[0].reason}); "
+            "run the same command again to retry them",
+            err=True,
+        )
+        ctx.exit(SOME_LEFT_OUT)

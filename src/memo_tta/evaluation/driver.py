@@ -1,24 +1,25 @@
 """Run an evaluation: workers compute units of points, this process alone writes their records."""
 
 import platform
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-from memo_tta import __version__
 from memo_tta.data.corruptions.frost import frost_source
-from memo_tta.errors import ConfigError, MemoError
+from memo_tta.errors import ConfigError, MemoError, MemoWarning
 from memo_tta.evaluation.job import EvaluationJob
 from memo_tta.evaluation.records import FailedRecord, Record, SkippedPoint
-from memo_tta.evaluation.store import RecordStore, RunRow, open_for_writing
+from memo_tta.evaluation.store import FILE, RESUMABLE, RecordStore, open_for_reading, open_for_writing
+from memo_tta.evaluation.tables import RunRow
+from memo_tta.evaluation.versions import KEY, current_versions, differences, next_key, run_versions
 from memo_tta.evaluation.worker import WorkerContext, WorkUnit, keep_context, run_unit
 from memo_tta.evaluation.worker_memory import WorkerMemory, plan_memory
+from memo_tta.files import check_output_folder
 from memo_tta.methods import METHODS
 from memo_tta.views.execution import execution_name
 from memo_tta.workers import MAX_TRIES, Engine, FailedItem, Work, available_cores
@@ -30,37 +31,52 @@ MAX_FAILURES_IN_A_ROW = 10  # this many are not the fault of single points
 OnRecords = Callable[[int, int, dict[str, tuple[int, int]]], None]
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """What a finished run does not have records of."""
+
+    failed: Sequence[FailedRecord]
+    skipped: Sequence[SkippedPoint]
+
+
 def evaluate(
     job: EvaluationJob,
     out: Path,
     engine: Engine[Any, Any],
     on_records: OnRecords,
     on_plan: Callable[[WorkerMemory], None] = lambda _: None,
-) -> list[FailedRecord]:
-    """Compute the records that the run in `out` does not have yet; return those that failed.
+) -> LeftOut:
+    """Compute the records that the run in `out` does not have yet; return what was left out.
 
-    `on_plan` is told what a worker will take, before the work starts.
+    `on_plan` is told what a worker will take, before the work starts. Everything that can be refused is
+    refused before the folder is created.
     """
     for method in job.methods:
         _ = METHODS[method]  # an unknown name is an error before any work
+    check_output_folder(out)
+    known = _stored_metadata(out)
+    _check_same("job", known.get("job", {}), job.as_dict(), out)
+    context = WorkerContext(job)
+    _check_same("model", known, {"fingerprint": context.fingerprint()}, out)
+    memory = plan_memory(context, engine.memory_gib)
+    on_plan(memory)
+    # Micro-batches change predictions slightly, so a run keeps those that it was started with.
+    micro_batches = known.get("micro_batches", memory.micro_batches)
+    if micro_batches:
+        context = WorkerContext(job.with_micro_batches(micro_batches), context.classifier)
+    total = context.record_count()
+    worker_job, paths = context.job.with_absolute_paths()
+    engine.check_nodes(partial(environment, paths, {"frost": frost_source, "views": execution_name}))
     with open_for_writing(out) as store:
-        known = store.metadata()
-        _check_same("job", known.get("job", {}), job.as_dict(), out)
-        context = WorkerContext(job)
-        _check_same("model", known, {"fingerprint": context.fingerprint()}, out)
-        memory = plan_memory(context, engine.memory_gib)
-        on_plan(memory)
-        # Micro-batches change predictions slightly, so a run keeps those that it was started with.
-        micro_batches = known.get("micro_batches", memory.micro_batches)
-        if micro_batches:
-            context = WorkerContext(job.with_micro_batches(micro_batches), context.classifier)
+        if store.metadata() != known:
+            raise ConfigError(f"{out}: another process has written to this run meanwhile: try again")
         store.clear_failed()
-        progress = RunProgress(context, store, on_records)
         if not known:
-            facts = {"job": job.as_dict(), "total": progress.total, "micro_batches": micro_batches}
+            facts = {"job": job.as_dict(), "total": total, "micro_batches": micro_batches}
             store.save_metadata({**facts, **_describe_run(context)})
-        worker_job, paths = context.job.with_absolute_paths()
-        engine.check_nodes(partial(environment, paths, {"frost": frost_source, "views": execution_name}))
+        progress = RunProgress(context, total, store, on_records)
+        if progress.done < total:
+            _note_versions(store, out)
         keep_context(worker_job, context)
         fetch_classifier = engine.share(f"{job.model} {context.fingerprint()}", context.classifier)
         function = partial(run_unit, worker_job, fetch_classifier, engine.device)
@@ -71,15 +87,29 @@ def evaluate(
                 store.add(rows)
                 progress.count(rows)
         progress.raise_if_all_failed()
-        return store.failed_records()
+        return LeftOut(store.failed_records(), store.skipped())
+
+
+def _stored_metadata(out: Path) -> dict[str, Any]:
+    """Return the metadata of the run that `out` holds; raise if that is not enough to continue it."""
+    if not (out / FILE).exists():
+        return {}
+    with open_for_reading(out) as store:
+        known = store.metadata()
+        is_begun = known or next(store.records(), None) is not None
+        if is_begun and (lost := RESUMABLE - known.keys()):
+            raise ConfigError(
+                f"{out}: cannot be continued, because it does not hold its {', '.join(sorted(lost))}: "
+                "use another --out"
+            )
+    return known
 
 
 class RunProgress:
     """Count records and errors, and end a run in which every point fails."""
 
-    def __init__(self, context: WorkerContext, store: RecordStore, on_records: OnRecords):
-        self.context, self.on_records = context, on_records
-        self.total = sum(len(unit.positions) * len(unit.methods) for unit in context.units())
+    def __init__(self, context: WorkerContext, total: int, store: RecordStore, on_records: OnRecords):
+        self.context, self.total, self.on_records = context, total, on_records
         self.errors = store.errors()
         self.done = sum(predictions for _, predictions in self.errors.values())
         self.failures, self.reason = 0, ""  # failed units since the last record, and the last reason
@@ -134,6 +164,20 @@ def _check_same(what: str, known: Mapping[str, Any], wanted: Mapping[str, Any], 
         raise ConfigError(f"{out}: is a run of another {what} ({'; '.join(changes)}): use another --out")
 
 
+def _note_versions(store: RecordStore, out: Path) -> None:
+    """Warn if the run was computed by other versions so far, and store the present ones beside those."""
+    metadata, now = store.metadata(), current_versions()
+    earlier = run_versions(metadata)
+    if not earlier or not all(differences([versions, now]) for versions in earlier):
+        return
+    changes = differences([earlier[-1], now]).items()
+    changed = ", ".join(f"{name} {old}, now {new}" for name, (old, new) in changes)
+    warnings.warn(
+        f"{out}: was computed with {changed}: its records may differ slightly", MemoWarning, stacklevel=2
+    )
+    store.save_metadata({next_key(metadata): now})
+
+
 def _describe_run(context: WorkerContext) -> dict[str, Any]:
     """Return the facts about the run that a report shows beside its results."""
     return {
@@ -141,12 +185,7 @@ def _describe_run(context: WorkerContext) -> dict[str, Any]:
         "metric": context.parts[0][1].metric,
         "fingerprint": context.fingerprint(),
         "parameters": sum(p.numel() for p in context.classifier.module.parameters()),
-        "versions": {
-            "memo_tta": __version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-        },
+        KEY: current_versions(),
         "host": {"system": platform.platform(), "cores": available_cores()},
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -4,9 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from memo_tta.data.catalog import locate
+from memo_tta.evaluation.json_types import fits
 
 
 def _no_options() -> dict[str, Mapping[str, Any]]:
@@ -28,6 +29,13 @@ class EvaluationJob:
     limit: int | None = None
     seed: int = 0
     skip_bad: bool = False
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "EvaluationJob | None":
+        """Return the job that was stored like this; None if it is one of another version."""
+        types = get_type_hints(cls)
+        known = values.keys() <= types.keys() and all(fits(values[name], types[name]) for name in values)
+        return cls(**values) if known and {"data", "model"} <= values.keys() else None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the job as it comes back from JSON, so that it compares equal to a stored one."""

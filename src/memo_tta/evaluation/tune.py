@@ -15,7 +15,7 @@ from memo_tta.data.corruptions.severity import SEVERITIES, VALIDATION
 from memo_tta.evaluation.comparison import compare
 from memo_tta.evaluation.driver import OnRecords, evaluate
 from memo_tta.evaluation.job import EvaluationJob
-from memo_tta.evaluation.records import Record
+from memo_tta.evaluation.records import FailedRecord, Record
 from memo_tta.evaluation.results import collect
 from memo_tta.evaluation.statistics import PairedComparison, wilson_interval
 from memo_tta.evaluation.store import open_for_reading
@@ -119,6 +119,7 @@ class Search:
     ):
         self._job = replace(job, corruptions=job.corruptions or VALIDATION)
         self._folder, self._engine, self._on_records, self._harm = folder, engine, on_records, harm
+        self.failed: dict[Path, Sequence[FailedRecord]] = {}  # by the folder of the trial
         self._source_records: dict[str, list[Record]] = {}
         self._best: Trial | None = None  # of the trials that pass
         self._leader: Trial | None = None  # of all
@@ -188,9 +189,10 @@ class Search:
         words += [method, *(f"{key}={value}" for key, value in options.items())]
         out, chosen = self._folder / " ".join(words), {**job.options.get(method, {}), **options}
         job = replace(job, methods=(method,), options={method: chosen})
-        missing = evaluate(job, out, self._engine, on_records)
+        failed = evaluate(job, out, self._engine, on_records).failed
+        self.failed[out] = failed
         with open_for_reading(out) as store:
-            return list(store.records()), len(missing)
+            return list(store.records()), len(failed)
 
 
 def _ignore(_done: int, _total: int, _errors: object) -> None:

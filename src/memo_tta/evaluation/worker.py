@@ -65,6 +65,10 @@ class WorkerContext:
                     size = len(dataset) if method.online else method.points
                     yield from _cut(index, (name,), range(len(dataset)), size)
 
+    def record_count(self) -> int:
+        """Return the number of records of the whole job; raise if a method does not fit the data."""
+        return sum(len(unit.positions) * len(unit.methods) for unit in self.units())
+
     def split(self, unit: WorkUnit) -> list[WorkUnit]:
         """Split a unit into single points, unless its predictions depend on each other."""
         methods = (self.method(unit.part, name) for name in unit.methods)

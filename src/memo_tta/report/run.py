@@ -15,7 +15,8 @@ from memo_tta.evaluation.comparison import ResultTable, method_results
 from memo_tta.evaluation.job import EvaluationJob
 from memo_tta.evaluation.records import FailedRecord, SkippedPoint
 from memo_tta.evaluation.results import ResultBlock, collect
-from memo_tta.evaluation.store import open_for_reading
+from memo_tta.evaluation.store import RESUMABLE, open_for_reading
+from memo_tta.evaluation.versions import differences, run_versions
 from memo_tta.methods import METHODS
 from memo_tta.models.zoo import ZOO
 
@@ -35,8 +36,8 @@ class Run:
 
     @cached_property
     def job(self) -> EvaluationJob | None:
-        """The job that the run computes; None if it was not stored."""
-        return EvaluationJob(**self.metadata["job"]) if "job" in self.metadata else None
+        """The job that the run computes; None if it was not stored, or by another version."""
+        return EvaluationJob.from_dict(self.metadata.get("job", {}))
 
     @property
     def model(self) -> str:
@@ -130,10 +131,22 @@ class Run:
                 )
         if self.skipped:
             notes.append(f"{len(self.skipped)} images could not be read and were skipped")
+        if "total" not in self.metadata:
+            notes.append("the number of its records is not known, so some may be missing")
+        if several := differences(run_versions(self.metadata)):
+            listed = "; ".join(f"{name} {' and '.join(values)}" for name, values in several.items())
+            notes.append(f"computed by several versions: {listed}")
         if self.failed_records:
             reason = self.failed_records[0].reason
             notes.append(f"{len(self.failed_records)} records were set aside: {reason}")
         return notes
+
+    @property
+    def salvaged(self) -> str:
+        """What a run that was saved from a damaged one has, and what it lacks."""
+        if lost := ", ".join(sorted(RESUMABLE - self.metadata.keys())):
+            return f"{self.stored} records were saved, but not the run's {lost}: show them, or start over"
+        return f"{self.stored} records were saved, {self.missing} of {self.metadata['total']} are missing"
 
     @property
     def missing(self) -> int:

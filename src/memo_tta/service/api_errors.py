@@ -1,10 +1,12 @@
 """Every error of the API: its name, its status and its message, as JSON or as a part of the page."""
 
+import logging
 from collections.abc import Mapping
 
 from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from memo_tta.service.memory import is_out_of_memory, recover_memory
 from memo_tta.service.page.rendering import render
 
 # Name → (status, when it happens). The OpenAPI document lists them all.
@@ -42,6 +44,8 @@ RETRY_AFTER = "5"  # seconds, where no estimate exists
 # The first error of each status: a status alone does not tell two errors apart.
 NAME_BY_STATUS = {status: name for name, (status, _) in reversed(API_ERRORS.items())}
 
+log = logging.getLogger("memo_tta.service")
+
 
 class ApiError(Exception):
     """An error that the client gets as the response to its request."""
@@ -56,6 +60,16 @@ class ApiError(Exception):
     def from_status(cls, status: int, headers: Mapping[str, str] | None = None) -> "ApiError":
         """Replace an error of the framework, whose own message may reveal versions."""
         return cls(NAME_BY_STATUS.get(status, "bad_request"), headers=headers)
+
+    @classmethod
+    def from_unexpected(cls, error: BaseException) -> "ApiError":
+        """Log an exception that nothing expected, and return what the client is told of it."""
+        if is_out_of_memory(error):
+            log.error("not enough memory for a request (%s)", error)
+            recover_memory()
+            return cls("no_memory")
+        log.error("internal error", exc_info=error)
+        return cls("internal")
 
     def response(self, request_headers: Headers) -> Response:
         """Return JSON, or an HTML fragment if htmx on the page sent the request."""

@@ -32,7 +32,7 @@ def build_app(served_model: ServedModel) -> FastAPI:
             with suppress(asyncio.CancelledError):  # a second signal skips the graceful shutdown
                 yield
         finally:
-            await asyncio.to_thread(handlers.pool.close)
+            await handlers.close()
 
     # FastAPI's own /docs pages load scripts from other hosts.
     app = FastAPI(

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Coroutine
-from time import perf_counter
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter, sleep
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +21,8 @@ from memo_tta.service.replica import DECODING_BYTES, PredictionRequest, Predicti
 from memo_tta.service.responses import prediction_response
 from memo_tta.service.schemas import RequestOptions, json_request_model, options_model
 from memo_tta.service.uploaded_image import PixelLimits, UploadedImage
+
+OPENERS = 2  # threads that read the headers of images
 
 Value = TypeVar("Value")
 
@@ -43,8 +46,16 @@ class Handlers:
         self.pool.on_replaced = self.metrics.count_replacement
         self.metrics.add_gauge("queue_depth", "Requests waiting for a replica", lambda: self.pool.queue_depth)
         self.metrics.add_gauge("replicas_busy", "Replicas at work", lambda: self.pool.n_busy)
+        self._openers = ThreadPoolExecutor(OPENERS, "opener")
+        for _ in range(OPENERS):  # a thread may not be had later, for lack of memory
+            self._openers.submit(sleep, 0.01)
         self.options_model = options_model(served_model)
         self.json_model = json_request_model(served_model)
+
+    async def close(self) -> None:
+        """Finish the accepted requests, and end all threads."""
+        await asyncio.get_running_loop().run_in_executor(self._openers, self.pool.close)
+        self._openers.shutdown()
 
     async def predict(self, request: Request, arrived: float) -> dict[str, Any]:
         """Return the JSON response to a request that arrived at this perf_counter time."""
@@ -84,7 +95,8 @@ class Handlers:
     async def open_image(self, data: bytes | None) -> UploadedImage:
         """Open an image in a thread: a crafted file can make reading its header alone slow."""
         limits = PixelLimits(self.served_model.settings.max_pixels, self.served_model.resized_side)
-        return await asyncio.to_thread(UploadedImage, data, limits)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._openers, UploadedImage, data, limits)
 
     async def _cancel_on_disconnect(self, work: Coroutine[Any, Any, Value], receive: Receive) -> Value:
         """Return the result of the work; cancel it and raise ClientDisconnected if the client goes first."""

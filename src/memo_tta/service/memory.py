@@ -11,7 +11,11 @@ import torch
 from memo_tta.workers.malloc import return_freed_memory
 
 LOOK_EVERY = 0.05  # seconds between two looks at the deadline while waiting
-OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad allocation")
+OUT_OF_MEMORY = (
+    *("can't allocate memory", "not enough memory", "out of memory", "bad allocation"),
+    "can't start new thread",
+    "could not create a primitive",  # oneDNN's words for it
+)
 
 
 class MemoryBudget:

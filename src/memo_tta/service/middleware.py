@@ -1,7 +1,6 @@
 """ASGI middleware: security headers around all responses, access rules and limits before all requests."""
 
 import asyncio
-import logging
 from contextlib import suppress
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -9,7 +8,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memo_tta.service.access import READ_ONLY, AccessRules
 from memo_tta.service.api_errors import ApiError
-from memo_tta.service.memory import is_out_of_memory
 from memo_tta.service.metrics import Metrics
 from memo_tta.service.request_body import Bodies
 from memo_tta.service.settings import Settings
@@ -26,8 +24,6 @@ SECURITY_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 DRAIN_SECONDS = 2.0  # how long the body of a rejected request is read and discarded
-
-log = logging.getLogger("memo_tta.service")
 
 
 class ResponseGuard:
@@ -61,8 +57,7 @@ class ResponseGuard:
         except asyncio.CancelledError:  # a second signal skips the graceful shutdown
             error = ApiError("stopping")
         except Exception as problem:
-            log.exception("error while handling %s", scope["path"])
-            error = ApiError("no_memory" if is_out_of_memory(problem) else "internal")
+            error = ApiError.from_unexpected(problem)
         if not has_started:
             await error.response(Headers(scope=scope))(scope, receive, send_with_headers)
 

@@ -47,21 +47,11 @@ class QueuedTask(Generic[Value]):
             return True
         except BaseException as error:
             is_expected = isinstance(error, MemoError | ApiError | Cancelled)
-            outcome = error if is_expected else _as_api_error(error)
+            outcome = error if is_expected else ApiError.from_unexpected(error)
         # Its frames hold the request's image, and frames that wait for the future would hold them in a cycle.
         outcome.__traceback__ = outcome.__context__ = outcome.__cause__ = None
         self.future.set_exception(outcome)
         return is_expected
-
-
-def _as_api_error(error: BaseException) -> ApiError:
-    """Log an unexpected exception and return what the client is told."""
-    if is_out_of_memory(error):
-        log.error("not enough memory for a request (%s)", type(error).__name__)
-        recover_memory()
-        return ApiError("no_memory")
-    log.error("internal error while predicting", exc_info=error)
-    return ApiError("internal")
 
 
 class Pool:

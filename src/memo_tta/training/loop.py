@@ -1,12 +1,12 @@
 """Train a small network on CIFAR-10 with a one-cycle schedule; interrupted runs resume bit for bit."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from memo_tta.durations import RecentDurations
 from memo_tta.errors import ConfigError, DataError
-from memo_tta.files import atomic_file
+from memo_tta.files import atomic_file, remove_partial_files
 from memo_tta.models.checkpoint import load_weights
 from memo_tta.models.networks.cct2 import CCT2
 from memo_tta.models.networks.resnet20_bn import ResNet20
@@ -30,6 +30,7 @@ from memo_tta.training.sharded_gradients import ShardedModel, shard_threads
 
 PADDING = 4  # pixels on every side, before random crops
 STATE = "state.safetensors"
+WEIGHT = "weight"  # before the names of weights in the state file; others have that of the optimizer's value
 WARM_UP = 0.15  # fraction of the steps in which the learning rate rises
 
 
@@ -200,34 +201,83 @@ class TrainingState:
     def __init__(self, path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe):
         self.path, self.model, self.optimizer = path, model, optimizer
         self.recipe = json.dumps(asdict(recipe))
+        self.epochs = recipe.epochs
 
     def save(self, epochs: int) -> None:
         """Write the state after this many epochs."""
-        tensors = {f"weight.{name}": value for name, value in self.model.state_dict().items()}
+        tensors = {f"{WEIGHT}.{name}": value for name, value in self.model.state_dict().items()}
         for name, parameter in self.model.named_parameters():
             for key, value in self.optimizer.state[parameter].items():
                 tensors[f"{key}.{name}"] = value
         with atomic_file(self.path) as part:
             contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-            save_file(contiguous, part, {"epochs": str(epochs), "recipe": self.recipe})
+            facts = {"epochs": str(epochs), "recipe": self.recipe, "checksum": _checksum(contiguous)}
+            save_file(contiguous, part, facts)
 
     def load(self) -> int:
-        """Restore the saved state, if there is one; return its number of finished epochs."""
+        """Restore the saved state, if there is one; return its number of finished epochs.
+
+        Raise and leave the model unchanged if the file is damaged or of another recipe.
+        """
+        remove_partial_files(self.path.parent)
         if not self.path.exists():
             return 0
-        with safe_open(self.path, framework="pt") as file:
-            metadata: dict[str, Any] = file.metadata()
-            if metadata["recipe"] != self.recipe:
-                raise ConfigError(
-                    f"{self.path}: expected the recipe {self.recipe}, got {metadata['recipe']}: "
-                    "use the same options to resume, or another --out"
-                )
-            parameters, weights = dict(self.model.named_parameters()), dict[str, Tensor]()
-            for entry in file.keys():  # noqa: SIM118, not a dict
-                key, _, name = entry.partition(".")
-                if key == "weight":
-                    weights[name] = file.get_tensor(entry)
-                else:
-                    self.optimizer.state[parameters[name]][key] = _channels_last(file.get_tensor(entry))
-            self.model.load_state_dict(weights)
-        return int(metadata["epochs"])
+        metadata, tensors = self._read()
+        recipe, epochs = metadata.get("recipe"), metadata.get("epochs", "")
+        if recipe is not None and recipe != self.recipe:
+            raise ConfigError(
+                f"{self.path}: expected the recipe {self.recipe}, got {recipe}: "
+                "use the same options to resume, or another --out"
+            )
+        if recipe is None or not epochs.isdecimal() or not 1 <= int(epochs) <= self.epochs:
+            raise self._damaged("the recipe or the number of epochs is missing")
+        if metadata.get("checksum") != _checksum(tensors):
+            raise self._damaged("its checksum is not that of its tensors")
+        self._restore(tensors)
+        return int(epochs)
+
+    def _read(self) -> tuple[dict[str, str], dict[str, Tensor]]:
+        """Return the metadata and the tensors of the file."""
+        try:
+            with safe_open(self.path, framework="pt") as file:
+                tensors = {entry: file.get_tensor(entry) for entry in file.keys()}  # noqa: SIM118, not a dict
+                return file.metadata() or {}, tensors
+        except OSError as error:
+            raise DataError(f"{self.path}: cannot be read ({error.strerror or error})") from None
+        except Exception as error:  # decoders raise all kinds of exceptions on damaged files
+            raise self._damaged(str(error)) from None
+
+    def _restore(self, tensors: dict[str, Tensor]) -> None:
+        """Put the tensors into model and optimizer; raise before any is put if they do not fit."""
+        parameters, expected = dict(self.model.named_parameters()), self.model.state_dict()
+        weights, states = dict[str, Tensor](), dict[str, dict[str, Tensor]]()
+        for entry, tensor in tensors.items():
+            key, _, name = entry.partition(".")
+            if tensor.is_floating_point() and not tensor.isfinite().all():
+                raise self._damaged(f"{entry} is not finite")
+            is_count = key != WEIGHT and tensor.ndim == 0  # of the optimizer's steps
+            if name not in expected or not (is_count or tensor.shape == expected[name].shape):
+                raise self._damaged(f"{entry} of shape {tuple(tensor.shape)} does not fit the model")
+            if key == WEIGHT:
+                weights[name] = tensor
+            else:
+                states.setdefault(name, {})[key] = tensor
+        if weights.keys() != expected.keys() or states.keys() != parameters.keys():
+            raise self._damaged("tensors are missing")
+        self.model.load_state_dict(weights)
+        for name, state in states.items():
+            self.optimizer.state[parameters[name]] = {
+                key: _channels_last(value) for key, value in state.items()
+            }
+
+    def _damaged(self, problem: str) -> DataError:
+        return DataError(f"{self.path}: damaged ({problem}): delete it to start over")
+
+
+def _checksum(tensors: Mapping[str, Tensor]) -> str:
+    """Return a number that differs if a name, type, shape or value of the tensors does."""
+    checksum = 0
+    for name, tensor in sorted(tensors.items()):
+        checksum = crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), checksum)
+        checksum = crc32(tensor.flatten().view(torch.uint8).numpy().tobytes(), checksum)
+    return str(checksum)
