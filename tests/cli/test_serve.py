@@ -97,6 +97,71 @@ def test_a_model_that_cannot_predict_ends_the_service(memo, tmp_path):
     assert "shapes cannot be multiplied" in err and err.count("\n") == 1
 
 
+def test_a_model_whose_answers_mean_nothing_is_not_served(memo, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import torch, memo_tta as mt\n"
+        "class Log(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x.flatten(1)[:, :2].mul(0).log().mul(0)\n"
+        "def build():\n"
+        "    return mt.Classifier(Log(), size=8, mean=(0, 0, 0), std=(1, 1, 1))\n"
+    )
+    code, _, err = memo("serve", "--port", 0, "--model", f"{file}:build", "--method", "tta")
+    assert code == 1 and "its logits for a grey image are not finite" in err and err.count("\n") <= 2
+
+
+STUCK_MODEL = """
+import time, torch, memo_tta as mt
+
+class Stuck(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(3 * 8 * 8, 2)
+
+    def forward(self, x):
+        if (x > 0.99).all():  # a white image
+            time.sleep(3600)
+        return self.head(x.flatten(1))
+
+def build():
+    return mt.Classifier(Stuck(), size=8, mean=(0, 0, 0), std=(1, 1, 1))
+"""
+IMPATIENT = """
+import sys
+from memo_tta.cli import main
+from memo_tta.service import server
+server.GRACE_SECONDS, server.STUCK_SECONDS = 0, 1
+main(sys.argv[1:])
+"""
+
+
+def test_sigterm_ends_a_service_that_is_stuck(tmp_path):
+    (tmp_path / "stuck.py").write_text(STUCK_MODEL)
+    words = ["serve", "--port", "0", "--model", f"{tmp_path}/stuck.py:build", "--method", "source"]
+    command = [sys.executable, "-c", IMPATIENT, *words, "--replicas", "1", "--deadline-ms", "100"]
+    white = io.BytesIO()
+    Image.new("RGB", (8, 8), (255, 255, 255)).save(white, "PNG")
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as stuck:
+        try:
+            assert stuck.stderr is not None
+            address = re.search(r"http://(\S+):(\d+)", stuck.stderr.readline())
+            assert address is not None
+            asyncio.run(asyncio.wait_for(_wait_for_status(address.group(), "/readyz", 200), TIMEOUT))
+            with socket.create_connection((address[1], int(address[2]))) as client:
+                client.sendall(predict_request(white.getvalue()))
+                asyncio.run(asyncio.wait_for(_wait_for_busy(address.group()), TIMEOUT))
+                stuck.terminate()
+                assert stuck.wait(TIMEOUT) == 1
+        finally:
+            stuck.kill()
+
+
+async def _wait_for_busy(url: str) -> None:
+    while b"memo_replicas_busy 1.0" not in (await exchange(url, request("/metrics", method="GET"))).body:
+        await asyncio.sleep(0.05)
+
+
 def test_other_commands_leave_the_table_alone(memo, weights, tmp_path):
     config, image = tmp_path / "memo.toml", tmp_path / "image.png"
     config.write_text("[serve]\nqueue = 3\n[memo]\nn_views = 2\n")

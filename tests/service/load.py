@@ -21,6 +21,7 @@ from PIL import Image
 from memo_tta.bench.measurement import Measurement
 from memo_tta.bench.suite import show
 from memo_tta.data.sample_images import load_sample
+from tests.service.bad_requests import transparent_bomb
 from tests.service.hostile_clients import attack
 from tests.service.http_client import exchange, predict_request
 from tests.service.serve_process import ServeProcess, serve_process
@@ -30,6 +31,7 @@ DEADLINE_MS = 2000
 ROUNDS = 3  # of the throughput test, in which the service and the bare processes take turns
 TURN_SHARE = 1 / 10  # of the overload's duration, for each turn
 WARM_REQUESTS = 500  # hostile ones, before memory is measured
+LARGE_IMAGES = 10
 SLOW_CONNECTIONS, SLOW_SECONDS = 2000, 3  # between two bytes
 THROUGHPUT_BAR, LATENCY_BAR, GROWTH_BAR, REFUSAL_BAR = 1 / 0.9, 1.2, 0.05, 1.0
 HOSTILE_GROWTH_BAR, SLOW_BAR = 1.2, 1 / 0.8
@@ -65,6 +67,7 @@ def run(seconds: float, requests: int) -> Iterator[Measurement]:
             capacity, row = _throughput(service.url, bare, payloads, TURN_SHARE * seconds)
         yield row
         yield from _overload(service, payloads, 2 * capacity, seconds)
+        yield _large_images(service.url)
         yield _slow_connections(service.url, payloads, TURN_SHARE * seconds)
         yield from _hostile_requests(service, requests)
 
@@ -191,6 +194,31 @@ async def _send_at_rate(
             memory.append(service.memory)
     await asyncio.gather(*tasks)
     return statistics, memory
+
+
+def _large_images(url: str) -> Measurement:
+    """Send images just below the pixel limit at once; return the slowest response of any kind."""
+    payload = predict_request(transparent_bomb(4990, 4990))
+
+    async def send() -> tuple[float, int]:
+        started = perf_counter()
+        reply = await exchange(url, payload)
+        return perf_counter() - started, reply.status
+
+    async def send_all() -> list[tuple[float, int]]:
+        return await asyncio.gather(*(send() for _ in range(LARGE_IMAGES)))
+
+    replies = asyncio.run(send_all())
+    statuses = Counter(status for _, status in replies)
+    detail = f"{LARGE_IMAGES} at once: " + ", ".join(f"{n} with {status}" for status, n in statuses.items())
+    slowest = 1000 * max(seconds for seconds, _ in replies)
+    return Measurement(
+        "slowest answer to images of 25 megapixels / deadline",
+        slowest / DEADLINE_MS,
+        LATENCY_BAR,
+        "x",
+        detail,
+    )
 
 
 def _slow_connections(url: str, payloads: list[bytes], seconds: float) -> Measurement:

@@ -12,6 +12,7 @@ import pytest
 
 from memo_tta.errors import InputError, MemoError
 from memo_tta.workers import FailedItem, Processes, Work, ordered_map
+from tests.conftest import ROOT
 
 
 def square(number: int) -> int:
@@ -169,7 +170,7 @@ if __name__ == "__main__":
 def test_workers_end_with_a_parent_that_was_killed(tmp_path):
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
-    path = os.pathsep.join([str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     with subprocess.Popen(
         [sys.executable, script], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}
     ) as parent:

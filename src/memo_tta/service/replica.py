@@ -12,6 +12,7 @@ from PIL import Image
 
 from memo_tta.data.corruptions import corrupt
 from memo_tta.data.corruptions.severity import CorruptionLevel
+from memo_tta.errors import ModelError
 from memo_tta.methods import Explanation, Prediction, Status
 from memo_tta.methods.shared_work import SharedWork
 from memo_tta.models.classifier import Classifier, Point
@@ -181,7 +182,9 @@ class Replica:
             options={**self._served_model.methods[method], **options},
             deadline=np.inf,
         )
-        self.predict(request, is_cancelled)
+        source = self.predict(request, is_cancelled).prediction.source
+        if not source.logits.isfinite().all():
+            raise ModelError("its logits for a grey image are not finite")
 
 
 def _without_views(prediction: Prediction, point: Point) -> Explanation:
