@@ -1,17 +1,22 @@
 """The pool of replicas and its queue, without HTTP."""
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
+from contextlib import suppress
+from functools import partial
 
 import pytest
 import torch
 
-from memo_tta.errors import ConfigError
+from memo_tta.errors import ConfigError, InputError
 from memo_tta.models.fingerprint import fingerprint
 from memo_tta.service import pool as pool_module
 from memo_tta.service.api_errors import ApiError
 from memo_tta.service.deadline import AdaptationTimes
+from memo_tta.service.handlers import Handlers
 from memo_tta.service.pool import Pool
 from memo_tta.service.replica import Replica
 from tests.nets import build_classifier, everything
@@ -331,3 +336,50 @@ def test_each_thread_computes_with_its_share_of_the_cores(start):
 def test_what_cannot_be_served_is_refused_at_the_start(settings, message):
     with pytest.raises(ConfigError, match=message):
         build_served_model(**settings)
+
+
+class Held:
+    """Something that takes much memory."""
+
+
+def is_freed(attempt) -> bool:
+    """Return whether what a failing coroutine held is freed without the garbage collector."""
+    held = Held()
+    found = weakref.ref(held)
+
+    async def fail(held) -> None:
+        with suppress(InputError):
+            await attempt(held)
+
+    gc.disable()
+    try:
+        asyncio.run(fail(held))
+        del held
+        for _ in range(100):
+            if found() is None:
+                return True
+            time.sleep(0.05)
+        return False
+    finally:
+        gc.enable()
+
+
+async def failing(held):
+    await asyncio.sleep(0)
+    raise InputError("no image")
+
+
+async def never_disconnects():
+    await asyncio.sleep(TIMEOUT)
+
+
+def test_a_failure_keeps_nothing(start):
+    """A cycle of the exception, its frames and the future would keep an image until the next collection."""
+    pool = start()
+
+    def fail(held, replica, is_cancelled):
+        raise InputError("no image")
+
+    assert is_freed(lambda held: pool.run(partial(fail, held)))
+    handlers = Handlers(build_served_model())
+    assert is_freed(lambda held: handlers._cancel_on_disconnect(failing(held), never_disconnects))
