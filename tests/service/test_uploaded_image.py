@@ -3,6 +3,7 @@
 import gc
 import io
 from collections.abc import Callable
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ from memo_tta.errors import InputError
 from memo_tta.image import read_image
 from memo_tta.service.api_errors import ApiError
 from memo_tta.service.memory import MemoryBudget
+from memo_tta.service.replica import DECODING_BYTES, PredictionRequest
 from memo_tta.service.uploaded_image import DETAIL, PixelLimits, UploadedImage
 from tests.service.bad_requests import scan_bomb, transparent_bomb
-from tests.service.live import image_file, wait_until
+from tests.service.live import build_replica, build_served_model, image_file, wait_until
 
 LIMITS = PixelLimits(most=25_000_000, side=32)
 
@@ -122,6 +124,14 @@ def test_refused_images_are_freed_at_once(server):
         wait_until(lambda: images() <= before)
     finally:
         gc.enable()
+
+
+def test_replicas_wait_for_memory_before_they_decode():
+    replica = build_replica(build_served_model())
+    image = UploadedImage(encoded(smooth_image(1200, 1000), "PNG"), LIMITS)
+    request = PredictionRequest(image=image, method="source", deadline=perf_counter() + 0.3)
+    with replica._decoding.hold(DECODING_BYTES, never), pytest.raises(ApiError, match="before the image"):
+        replica.predict(request)
 
 
 def test_a_budget_makes_threads_wait_and_can_be_left():
