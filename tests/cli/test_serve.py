@@ -243,6 +243,21 @@ def test_sigterm_while_it_warms_up_ends_it_in_order(process):
     assert server.wait(TIMEOUT) == 0 and server.stderr.read() == ""
 
 
+def test_damaged_images_do_not_fill_the_log(process):
+    server, url = process
+    asyncio.run(asyncio.wait_for(_wait_for_status(url, "/readyz", 200), TIMEOUT))
+    for number in range(3):
+        file = io.BytesIO()
+        exif = b"Exif\0\0MM\0*\0\0\0\x08\xff" + bytes([number])
+        Image.new("RGB", (40, 40)).save(file, "JPEG", exif=exif)
+        with pytest.warns(UserWarning, match="Corrupt EXIF data"):
+            Image.open(file).getexif()
+        assert asyncio.run(exchange(url, predict_request(file.getvalue()))).status == 200
+        assert asyncio.run(exchange(url, predict_request(file.getvalue()[:-30]))).status == 422
+    server.terminate()
+    assert server.wait(TIMEOUT) == 0 and server.stderr.read() == ""
+
+
 async def _wait_for_status(url: str, path: str, expected: int) -> None:
     while True:
         with suppress(ConnectionRefusedError):
