@@ -73,7 +73,8 @@ def measure(setting: Setting, threads: int, rounds: int) -> str:
     """Return a row of the table: milliseconds, and each one's share of a prediction that uses it."""
     torch.set_num_threads(threads)
     robust, image, ids = build_memo(setting), build_image(setting), count()
-    size = robust.classifier.size or 0
+    size = robust.classifier.size
+    assert isinstance(size, int)
     compiled = views_by(execution_compiled, setting, size)
     portable = views_by(execution_portable, setting, size)
     augment, rng = AugMix(size, setting.crop), np.random.default_rng(0)

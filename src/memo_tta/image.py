@@ -1,5 +1,6 @@
 """Read an image of any kind as a uint8 RGB array."""
 
+import io
 import warnings
 from collections.abc import Callable
 from contextlib import closing
@@ -13,12 +14,15 @@ from memo_tta.errors import InputError, MemoError
 from memo_tta.registry import Registry
 
 ImageLike = str | PathLike[str] | Image.Image | np.ndarray
+Size = int | tuple[int, int]  # pixels per side of a square, or height and width
 
 INTERPOLATIONS = Registry(
     "interpolation",
     {
         "nearest": Image.Resampling.NEAREST,
+        "box": Image.Resampling.BOX,
         "bilinear": Image.Resampling.BILINEAR,
+        "hamming": Image.Resampling.HAMMING,
         "bicubic": Image.Resampling.BICUBIC,
         "lanczos": Image.Resampling.LANCZOS,
     },
@@ -55,39 +59,113 @@ def read_image(source: ImageLike, shortest: int | None = None) -> np.ndarray:
     raise InputError(f"image: expected a path, PIL image or uint8 array, got {type(source).__name__}")
 
 
-def fit_square(image: np.ndarray, resize: int, size: int, interpolation: str = "bilinear") -> np.ndarray:
-    """Resize the shorter side of a uint8 (height, width, 3) image, then crop its central `size` x `size`."""
-    height, width = image.shape[:2]
-    if min(height, width) != resize:
-        # The longer side is truncated, not rounded, as torchvision's Resize does.
-        w, h = (int(resize * side / min(height, width)) for side in (width, height))
-        check_pixels(w, h, f"image of {width} x {height} pixels, resized")
-        image = np.asarray(Image.fromarray(image).resize((w, h), INTERPOLATIONS[interpolation]))
-    top, left = (round((side - size) / 2) for side in image.shape[:2])
-    return image[top : top + size, left : left + size]
+def height_and_width(size: Size) -> tuple[int, int]:
+    """Return a size as height and width."""
+    return (size, size) if isinstance(size, int) else size
+
+
+def read_channels(source: ImageLike, channels: int) -> np.ndarray:
+    """Return an image as uint8 (height, width, channels); only arrays can have 2 or 4 channels."""
+    if channels == 3:
+        return read_image(source)
+    if channels == 1:
+        return _to_grey(read_image(source))
+    if not isinstance(source, np.ndarray) or source.ndim != 3 or source.shape[2] != channels:
+        got = f"shape {source.shape}" if isinstance(source, np.ndarray) else type(source).__name__
+        raise InputError(
+            f"image: expected an array of shape (height, width, {channels}), got {got}: "
+            f"the model takes {channels} channels, which only arrays have"
+        )
+    check_pixels(source.shape[1], source.shape[0], "array")
+    return np.ascontiguousarray(_as_uint8(source, "array"))
+
+
+def to_rgb(image: np.ndarray) -> np.ndarray:
+    """Return a uint8 image of any channels as RGB, to look at; those that are not colours are averaged."""
+    if image.shape[2] == 3:
+        return image
+    return np.repeat(image.mean(axis=2, keepdims=True).round().astype(np.uint8), 3, axis=2)
+
+
+def fit_image(
+    image: np.ndarray, size: Size, resize: Size | None = None, interpolation: str = "bilinear"
+) -> np.ndarray:
+    """Resize a uint8 (height, width, channels) image, then crop its centre to `size`.
+
+    The shorter side is resized to `resize`; a pair is the size of the whole image, whose proportions then
+    change. Without it, the image is made just large enough for the crop.
+    """
+    height, width = height_and_width(size)
+    resized = _resized(image.shape[:2], (height, width), resize)
+    if resized != image.shape[:2]:
+        check_pixels(resized[1], resized[0], f"image of {image.shape[1]} x {image.shape[0]} pixels, resized")
+        image = _resize(image, resized, interpolation)
+    top, left = round((image.shape[0] - height) / 2), round((image.shape[1] - width) / 2)
+    return image[top : top + height, left : left + width]
+
+
+def _resized(shape: tuple[int, int], crop: tuple[int, int], resize: Size | None) -> tuple[int, int]:
+    """Return the height and width after resizing; the longer side is truncated, as torchvision does."""
+    if isinstance(resize, tuple):
+        return resize
+    height, width = shape
+    if resize is not None:
+        shorter = min(shape)
+        return resize * height // shorter, resize * width // shorter
+    if crop[0] * width >= crop[1] * height:
+        return crop[0], crop[0] * width // height
+    return crop[1] * height // width, crop[1]
+
+
+def _resize(image: np.ndarray, size: tuple[int, int], interpolation: str) -> np.ndarray:
+    """Resize each channel on its own: Pillow would take 2 or 4 channels for colours with transparency."""
+    filtering, shape = INTERPOLATIONS[interpolation], (size[1], size[0])
+    if image.shape[2] == 3:
+        return np.asarray(Image.fromarray(image).resize(shape, filtering))
+    planes = [Image.fromarray(plane).resize(shape, filtering) for plane in np.moveaxis(image, 2, 0)]
+    return np.stack([np.asarray(plane) for plane in planes], axis=2)
+
+
+def _to_grey(image: np.ndarray) -> np.ndarray:
+    """Return the luminance (ITU-R 601-2) of a uint8 RGB image, (height, width, 1)."""
+    return np.array(Image.fromarray(image).convert("L"))[..., None]
 
 
 def _from_file(path: Path) -> np.ndarray:
     if path.is_dir():
         raise InputError(f"{path}: expected an image file, got a directory")
     try:
-        if path.stat().st_size == 0:
-            raise InputError(f"{path}: the file is empty")
+        size = path.stat().st_size
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except Exception as error:  # a path may be no path at all
+        raise _damaged(str(path), error) from None
+    return _decode(path, size, str(path))
+
+
+def decode_image(content: bytes, name: str) -> np.ndarray:
+    """Return the content of an image file as a uint8 RGB array; errors call it by this name."""
+    return _decode(io.BytesIO(content), len(content), name)
+
+
+def _decode(file: Path | io.BytesIO, size: int, name: str) -> np.ndarray:
+    """Return the image of a file of `size` bytes."""
+    if size == 0:
+        raise InputError(f"{name}: the file is empty")
+    try:
         with warnings.catch_warnings():
             # Pillow warns at a lower limit than ours, and of damaged metadata, which nothing here uses.
             warnings.simplefilter("ignore")
-            with closing(Image.open(path)) as image:  # frees its pixels even if the error is kept
-                return _from_pil(image, str(path))
+            with closing(Image.open(file)) as image:  # frees its pixels even if the error is kept
+                return _from_pil(image, name)
     except (MemoError, MemoryError):
         raise
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
     except UnidentifiedImageError:
-        raise InputError(f"{path}: not an image, or in a format that Pillow cannot read") from None
+        raise InputError(f"{name}: not an image, or in a format that Pillow cannot read") from None
     except Image.DecompressionBombError:
-        raise _too_large(str(path)) from None
+        raise _too_large(name) from None
     except Exception as error:  # Pillow does not say which exceptions damaged bytes can raise
-        raise _damaged(str(path), error) from None
+        raise _damaged(name, error) from None
 
 
 def _from_pil(image: Image.Image, name: str, shortest: int | None = None) -> np.ndarray:

@@ -64,13 +64,13 @@ def test_no_gate_stops_a_prediction(model, monkeypatch):
         return prediction
 
     monkeypatch.setattr(Method, "predict", note)
-    list(own_model.run(f"{model}:build", None))
+    list(own_model.run(f"{model}:build", {}))
     assert "gated" not in statuses and {"adapted", "averaged", "source"} <= set(statuses)
 
 
 def test_a_case_runs_in_a_process_of_its_own(model, monkeypatch):
     monkeypatch.undo()
-    case = {"model": f"{model}:build", "weights": None, "method": "source", "views": None, "threads": 1}
+    case = {"model": f"{model}:build", "arguments": {}, "method": "source", "views": None, "threads": 1}
     found = own_model.in_new_process("memo_tta.bench.own_model", json.dumps(case))
     assert found["seconds"] > 0 and found["mib"] >= 0
 

@@ -20,7 +20,7 @@ def test_names_that_mean_nothing(tmp_path):
         load_dataset("cifar10c")
     with pytest.raises(DataError, match=r"cifar10-c: not found in .*: get it with `memo data get cifar10-c`"):
         load_dataset("cifar10-c+fog:1")
-    with pytest.raises(DataError, match=r"no such folder or \.npz file, and not the name of a data set"):
+    with pytest.raises(DataError, match="no such file or folder, and not the name of a data set"):
         load_dataset(str(tmp_path / "nothing"))
     with pytest.raises(UnknownName, match=r"unknown corruption 'fogg': .*did you mean 'fog'"):
         load_dataset("sample+fogg:1")

@@ -8,6 +8,7 @@ from torch import nn
 import memo_tta as mt
 from memo_tta.class_lists import class_list
 from memo_tta.data.catalog import load_dataset
+from memo_tta.data.formats import imagenet
 from memo_tta.data.formats.folder import FileImages
 from memo_tta.errors import DataError, InputError
 from memo_tta.evaluation.class_matching import match_classes
@@ -122,6 +123,32 @@ def test_bad_folders_name_the_folder(data, tmp_path):
     ):
         (data / "imagenet-c").mkdir()
         load_dataset("imagenet-c+fog:1")
+
+
+def test_classes_named_after_weather_are_no_corruptions(tmp_path):
+    save_folder(tmp_path / "sky", ["fog/1.png", "snow/1.png", "frost/1.png"])
+    dataset = load_dataset(str(tmp_path / "sky"))
+    assert dataset.labels == ["fog", "frost", "snow"] and not dataset.corruption
+
+
+@pytest.mark.parametrize(("images", "name", "metric"), [(1, "mine", "error"), (2, "imagenet-c", "mce")])
+def test_own_corrupted_images_are_imagenet_c_only_if_all_are_there(
+    tmp_path, monkeypatch, images, name, metric
+):
+    assert imagenet.IMAGES_PER_CLASS == 50
+    monkeypatch.setattr(imagenet, "IMAGES_PER_CLASS", 2)
+    for wnid in WNIDS:
+        folder = tmp_path / "mine/fog/1" / wnid
+        folder.mkdir(parents=True)
+        for number in range(images if wnid == WNIDS[-1] else 2):
+            (folder / f"{number}.JPEG").touch()
+    part = load_dataset(f"{tmp_path / 'mine'}+fog:1")
+    assert (part.name, part.metric, part.cropped, part.labels) == (name, metric, True, class_list("imagenet"))
+
+
+def test_own_images_in_a_folder_named_imagenet_c_have_another_name(tmp_path):
+    save_folder(tmp_path / "imagenet-c/fog/1", [f"{WNIDS[0]}/1.JPEG"])
+    assert load_dataset(f"{tmp_path / 'imagenet-c'}+fog:1").name == "own imagenet-c"
 
 
 def test_an_unreadable_image_names_itself(tmp_path):

@@ -16,7 +16,9 @@ from PIL import Image
 
 from memo_tta.data.catalog import load_dataset, load_parts
 from memo_tta.data.corruptions import corrupt
+from memo_tta.report.run import open_run
 from memo_tta.seeding import sample_rng
+from tests.data import own
 from tests.data.published import images, save_folder
 
 POINTS = 600  # more than two batches per severity
@@ -115,6 +117,62 @@ def test_a_killed_run_leaves_whole_files_only_and_is_finished_by_the_next(memo, 
     assert memo(*words)[0] == 0
     assert memo(*words[:2], "--out", tmp_path / "whole", *words[4:])[0] == 0
     assert digests(out) == digests(tmp_path / "whole")
+
+
+def test_large_arrays_are_as_large_as_their_copies(memo, tmp_path):
+    np.savez(tmp_path / "large.npz", x=images(3, side=240), y=np.arange(3))
+    words = ("corrupt", tmp_path / "large.npz", "--out", tmp_path / "c", "--corruptions", "contrast")
+    assert memo(*words, "--workers", 1)[0] == 0
+    clean, part = (
+        load_dataset(f"{tmp_path / 'large.npz'}+contrast:2"),
+        load_dataset(f"{tmp_path / 'c'}+contrast:2"),
+    )
+    assert part[2].image.shape == (224, 224, 3)
+    np.testing.assert_array_equal(part[2].image, clean[2].image)
+
+
+def test_a_few_corrupted_images_are_reported_by_their_folder_and_without_mce(memo, tmp_path):
+    save_folder(
+        tmp_path / "few", [f"{wnid}/{n}.png" for wnid in ("n01440764", "n01443537") for n in "123"], 48
+    )
+    out = tmp_path / "few-c"
+    assert memo("corrupt", tmp_path / "few", "--out", out, "--corruptions", "fog", "--workers", 1)[0] == 0
+    (tmp_path / "own.py").write_text(
+        own.MODEL.replace('list("abcde")', '["goldfish", "x", "tench", "y", "z"]')
+    )
+    run = tmp_path / "run"
+    words = (
+        "evaluate",
+        f"{out}+fog",
+        "--model",
+        f"{tmp_path / 'own.py'}:build",
+        "--methods",
+        "source",
+        "--out",
+        run,
+    )
+    code, _, err = memo(*words, "--workers", 1)
+    assert (
+        code == 0 and "few-c: 6 images of 2 classes (tench 3, goldfish 3), matched with the model's by" in err
+    )
+    code, text, _ = memo("report", run)
+    assert code == 0 and "few-c" in text and "mCE" not in text and "imagenet-c" not in text
+    assert open_run(run).blocks[0].dataset == "few-c"
+
+
+def test_imagenet_c_has_its_mce_beside_clean_images_and_own_copies(memo, data, tmp_path):
+    names = [f"{wnid}/{n}.png" for wnid in ("n01440764", "n01443537") for n in "12"]
+    for folder in (tmp_path / "val", data / "imagenet-c/fog/1", tmp_path / "mine/fog/1"):
+        save_folder(folder, names)
+    (tmp_path / "own.py").write_text(
+        own.MODEL.replace('list("abcde")', '["goldfish", "x", "tench", "y", "z"]')
+    )
+    words = ("--model", f"{tmp_path / 'own.py'}:build", "--methods", "source", "--out", tmp_path / "run")
+    specs = (tmp_path / "val", "imagenet-c+fog:1", f"{tmp_path / 'mine'}+fog:1")
+    code, _, err = memo("evaluate", *specs, *words, "--workers", 1)
+    assert code == 0 and err.count(" images of 2 classes (tench 2, goldfish 2)") == 3, err
+    mce = {block.dataset: rows[0].mce for block, rows in open_run(tmp_path / "run").tables}
+    assert mce["imagenet-c"] is not None and mce["val"] is None and mce["mine"] is None
 
 
 def test_a_folder_made_otherwise_is_refused(memo, npz, tmp_path):

@@ -39,7 +39,7 @@ def build():
     net = nn.Sequential(
         nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(72, 5)
     )
-    return mt.Classifier(net, size=8, mean=(0.5,) * 3, std=(0.5,) * 3, labels="abcde")
+    return mt.Classifier(net, size=8, mean=(0.5,) * 3, std=(0.5,) * 3, labels=list("abcde"))
 """
 
 
@@ -376,7 +376,7 @@ class Bad(nn.Module):
 build_good = build
 
 def build():
-    return mt.Classifier(Bad(), size=8, mean=(0.5,) * 3, std=(0.5,) * 3, labels="abcde")
+    return mt.Classifier(Bad(), size=8, mean=(0.5,) * 3, std=(0.5,) * 3, labels=list("abcde"))
 """
 RAISE, DIE = 'raise RuntimeError("too bright")', "__import__('os')._exit(1)"
 

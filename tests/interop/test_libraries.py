@@ -1,5 +1,8 @@
 """Models of timm and torchvision: their preprocessing is used, all parameters are adapted and restored."""
 
+from functools import partial
+from time import perf_counter
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +10,7 @@ from PIL import Image
 
 import memo_tta as mt
 from memo_tta.errors import CheckpointError, MemoError, UnknownName
-from memo_tta.models import zoo
+from memo_tta.models import published_weights, zoo
 from tests.nets import pictures
 
 TIMM = ("resnet10t", "vit_tiny_patch16_224", "convnext_atto", "efficientnet_b0", "mobilenetv3_small_050")
@@ -23,14 +26,14 @@ def photo():
 def load(timm, tmp_path):
     """A function that loads a timm model with random weights, none of them zero, from a file."""
 
-    def build(name):
+    def build(name, **given):
         with torch.random.fork_rng():
             torch.manual_seed(0)
             module = timm.create_model(name)
             for parameter in module.parameters():
                 parameter.data += 0.01 * torch.randn_like(parameter)
         torch.save({"state_dict": module.state_dict()}, tmp_path / "weights.pth")
-        return zoo.load(f"timm:{name}", weights=tmp_path / "weights.pth")
+        return zoo.load(f"timm:{name}", weights=tmp_path / "weights.pth", **given)
 
     return build
 
@@ -92,11 +95,95 @@ def test_names_that_the_libraries_do_not_have(timm):
         zoo.load("torchvision:resnet5")
 
 
-def test_a_crop_that_is_not_known_is_refused(timm, tmp_path):
-    squashed = next(
-        name
-        for name in timm.list_models(pretrained=True)
-        if timm.get_pretrained_cfg(name).crop_mode == "squash"
+@pytest.fixture
+def changed(timm, monkeypatch, tmp_path):
+    """A function that loads a small timm model as if it had been published with another crop."""
+
+    def build(**crop):
+        torch.save(timm.create_model("resnet10t").state_dict(), tmp_path / "weights.pth")
+        resolve = timm.data.resolve_model_data_config
+        config = {**resolve(timm.create_model("resnet10t")), **crop}
+        monkeypatch.setattr(timm.data, "resolve_model_data_config", lambda _: config)
+        return zoo.load("timm:resnet10t", weights=tmp_path / "weights.pth"), config
+
+    return build
+
+
+@pytest.mark.parametrize(
+    "crop",
+    [
+        {"crop_mode": "squash", "crop_pct": 1.0},
+        {"crop_mode": "squash", "crop_pct": 0.9},
+        {"crop_mode": "squash", "crop_pct": 0.875, "input_size": (3, 160, 224)},
+        {"crop_mode": "center", "crop_pct": 1.0, "input_size": (3, 160, 224)},
+    ],
+)
+def test_other_crops_are_timms_own(timm, changed, photo, crop):
+    classifier, config = changed(**crop)
+    expected = timm.data.create_transform(**config)(Image.fromarray(photo))
+    found = classifier.point(photo).x
+    assert found.shape == expected.shape == config["input_size"]
+    # timm rounds the longer side, where others truncate it: that may shift the crop by half a pixel.
+    exact = config["crop_mode"] == "squash"
+    assert (found - expected).abs().mean() < (1e-6 if exact else 0.05)
+
+
+@pytest.mark.parametrize("crop", [{"crop_mode": "border"}, {"crop_pct": 0.9, "input_size": (3, 160, 224)}])
+def test_a_crop_that_is_not_known_is_refused(changed, crop):
+    with pytest.raises(
+        MemoError, match=r"timm:resnet10t: expected a square centre crop.*preprocess the images"
+    ):
+        changed(**crop)
+
+
+def test_given_settings_replace_those_of_the_library(load, photo, timm):
+    classifier = load(
+        "resnet10t", size=(96, 128), mean=0.5, labels={str(i): f"name {i}" for i in range(1000)}
     )
-    with pytest.raises(MemoError, match="expected a square centre crop"):
-        zoo.load(f"timm:{squashed.partition('.')[0]}", weights=tmp_path / "none.pth")
+    assert classifier.point(photo).x.shape == (3, 96, 128)
+    assert classifier.preprocessing.mean == (0.5,) * 3 and classifier.preprocessing.resize is None
+    assert classifier.labels is not None and classifier.labels[999] == "name 999"
+
+
+SPECS = ["timm:resnet10t", "timm:resnet50", "torchvision:resnet18"]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_without_the_internet_one_line_says_so_soon(timm, monkeypatch, tmp_path, spec):
+    """An address of this machine on which nothing listens stands for a network that is down."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(published_weights, "urlopen", partial(_nothing_listens, published_weights.urlopen))
+    began = perf_counter()
+    with pytest.raises(
+        CheckpointError, match=r"cannot be downloaded .*Connection refused.*: give a file"
+    ) as refused:
+        zoo.load(spec)
+    assert perf_counter() - began < 5 and "\n" not in str(refused.value)
+
+
+def _nothing_listens(urlopen, _request, timeout):
+    return urlopen("http://127.0.0.1:9/", timeout=timeout)
+
+
+def test_a_failed_download_is_one_line(timm, monkeypatch):
+    def fail(*_, **__):
+        raise OSError("connection reset\nby peer")
+
+    monkeypatch.setattr(published_weights, "_check_reached", lambda *_: None)
+    monkeypatch.setattr(timm, "create_model", fail)
+    with pytest.raises(
+        CheckpointError, match=r"timm:resnet10t: .*\(connection reset\): give a file"
+    ) as refused:
+        zoo.load("timm:resnet10t")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_model_without_published_weights_asks_for_a_file(timm):
+    name = next(
+        name
+        for name in timm.list_models()
+        if not (timm.get_pretrained_cfg(name).url or timm.get_pretrained_cfg(name).hf_hub_id)
+    )
+    with pytest.raises(CheckpointError, match=f"timm:{name}: has no published weights: give a file"):
+        zoo.load(f"timm:{name}")

@@ -72,7 +72,7 @@ def test_parameter_subsets(choice, expected):
         ({"seed": -1}, "seed: expected at least 0"),
         ({"params": "nothing_is_called_this"}, "matches none of the 9 parameters of GroupNormNet"),
         ({"params": "(["}, "nor a regular expression"),
-        ({"params": 3}, "params: expected 'all', 'norm', 'head', 'last:K'"),
+        ({"params": 3}, "params: expected 'all', 'trainable', 'norm', 'head', 'last:K'"),
         ({"params": "last:0"}, "params: 'last:0': expected at least one block"),
         ({"augment": 3}, "augment: expected a name or a function"),
         ({"objective": "pairwise_cross_entropy", "n_views": 1}, "must leave 2 or more"),

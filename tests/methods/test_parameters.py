@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import memo_tta as mt
+from memo_tta.errors import ConfigError
 from memo_tta.methods.parameters import blocks, choose_parameters
 from memo_tta.models.zoo import ZOO
 from tests.nets import build_classifier, everything, pictures
@@ -18,6 +19,33 @@ LAST = {
     "rvt_small_plus": ["transformers.0.blocks.11", "norm", "head"],
     "cct2": ["layers.1", "norm", "pool", "fc"],
 }
+
+
+@pytest.mark.parametrize("method", ["memo", "tent-all"])
+def test_only_what_is_trainable_is_adapted(method):
+    """Adapters beside a frozen network, as of LoRA."""
+    classifier = build_classifier("group-norm")
+    module, seen = classifier.module, []
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad = name.startswith("7.")  # the head
+    module.register_forward_pre_hook(
+        lambda module, _: seen.append({key: p.detach().clone() for key, p in module.named_parameters()})
+    )
+    source = {key: p.detach().clone() for key, p in module.named_parameters()}
+    few = {"n_views": 4} if method == "memo" else {"online": False, "batch_size": 1}
+    prediction = mt.method(method, classifier, params="trainable", lr=0.1, **few).predict(pictures(1)[0])
+    assert prediction.adapted
+    changed = {key for state in seen for key in state if not torch.equal(state[key], source[key])}
+    assert changed == {"7.weight", "7.bias"}
+    assert [name for name, p in module.named_parameters() if p.requires_grad] == ["7.weight", "7.bias"]
+    everything_changed = mt.Memo(classifier, n_views=4, lr=0.1)
+    assert len(everything_changed.parameters) == len(source)
+
+
+def test_nothing_trainable_is_an_error():
+    module = build_classifier("group-norm").module.requires_grad_(False)
+    with pytest.raises(ConfigError, match=r"params: 'trainable' matches none of the .* parameters"):
+        choose_parameters(module, "trainable")
 
 
 def names_of(module: nn.Module) -> list[str]:

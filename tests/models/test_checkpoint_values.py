@@ -9,7 +9,7 @@ from torch import nn
 
 import memo_tta as mt
 from memo_tta.errors import ModelError
-from memo_tta.models import external
+from memo_tta.models import libraries
 from tests.models.checkpoints import SAVERS, Net, assert_equal, complaint, loaded, trained
 
 FORMATS = ["weights.pth", "weights.safetensors", "weights.npz"]
@@ -195,7 +195,7 @@ def test_a_module_of_ones_own_must_be_finite(tmp_path, name, value, problem):
 def test_a_module_of_a_library_must_be_finite(monkeypatch):
     module = nn.Linear(2, 2)
     nn.init.constant_(module.bias, NAN)
-    monkeypatch.setitem(external.LIBRARIES, "timm", lambda *_: SimpleNamespace(module=module))
+    monkeypatch.setitem(libraries.LIBRARIES, "timm", lambda *_: SimpleNamespace(module=module))
     with pytest.raises(ModelError, match="timm:net: bias: 2 of 2 values are NaN"):
         mt.load("timm:net")
 

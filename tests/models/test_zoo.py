@@ -72,7 +72,7 @@ def module():
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4))
 
 def build():
-    return mt.Classifier(module(), size=8, mean=(0.5,) * 3, std=(0.5,) * 3, labels="abcd")
+    return mt.Classifier(module(), size=8, mean=(0.5,) * 3, std=(0.5,) * 3, labels=list("abcd"))
 """
 
 
@@ -112,7 +112,7 @@ def test_labels_come_from_the_model_where_it_has_them():
     classifier = mt.Classifier(FromTheHub(), size=8, mean=(0.5,) * 3, std=(0.5,) * 3)
     assert classifier.labels == ("cat", "dog", "owl")
     assert mt.Memo(classifier, n_views=2).predict(pictures(1)[0]).label in ("cat", "dog", "owl")
-    assert mt.Classifier(FromTheHub(), labels="abc").labels == ("a", "b", "c")
+    assert mt.Classifier(FromTheHub(), labels=list("abc")).labels == ("a", "b", "c")
 
 
 @pytest.mark.parametrize("name", [name for name in ZOO if (zoo.BUNDLED / f"{name}.safetensors").is_file()])

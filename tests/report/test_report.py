@@ -34,7 +34,7 @@ import memo_tta as mt
 def build():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(72, 5))
-    return mt.Classifier(net, size=8, mean=(0.5,) * 3, std=(0.5,) * 3, labels="abcde")
+    return mt.Classifier(net, size=8, mean=(0.5,) * 3, std=(0.5,) * 3, labels=list("abcde"))
 """
 
 

@@ -72,7 +72,7 @@ def fingerprints(server: LiveService) -> set[str]:
 def test_in_parallel_as_one_after_the_other(net):
     classifier = load("resnet26") if net == "resnet26" else build_classifier(net)
     with live_service(build_served_model(classifier, queue=QUEUE_SIZE)) as server:
-        assert classifier.size is not None
+        assert isinstance(classifier.size, int)
         requests = mixed_requests(N_REQUESTS, classifier.size)
         sequential = responses(server, requests, 1)
         concurrent = responses(server, requests, CONCURRENCY)

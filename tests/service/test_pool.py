@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 import torch
+from starlette.types import Message
 
 from memo_tta.errors import ConfigError, InputError
 from memo_tta.models.fingerprint import fingerprint
@@ -369,8 +370,9 @@ async def failing(held):
     raise InputError("no image")
 
 
-async def never_disconnects():
+async def never_disconnects() -> Message:
     await asyncio.sleep(TIMEOUT)
+    return {}
 
 
 def test_a_failure_keeps_nothing(start):

@@ -25,7 +25,7 @@ def classifier() -> mt.Classifier:
         torch.manual_seed(0)
         layers = (nn.Conv2d(3, 8, 3, stride=4), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
         module = nn.Sequential(*layers, nn.Flatten(), nn.Linear(8, 5, bias=False)).eval()
-    return mt.Classifier(module, size=SIZE, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25), labels="abcde")
+    return mt.Classifier(module, size=SIZE, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25), labels=list("abcde"))
 
 
 def collected(model: mt.Classifier) -> Part:

@@ -6,8 +6,9 @@ what `source` costs.
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -16,9 +17,10 @@ import numpy as np
 import torch
 
 from memo_tta.bench.measurement import Measurement, in_new_process, peak_kib, status_kib
-from memo_tta.errors import ConfigError
+from memo_tta.errors import ConfigError, ModelError
 from memo_tta.methods import METHODS
 from memo_tta.models.batch_norm import statistics_layers
+from memo_tta.models.classifier import Classifier
 from memo_tta.models.zoo import load
 from memo_tta.workers import available_cores
 from memo_tta.workers.malloc import keep_freed_memory
@@ -48,40 +50,52 @@ class MethodCost:
         return Measurement(name, 1000 * self.seconds, None, "ms", f"takes {self.mib:,.0f} MiB")
 
 
-def run(model: str, weights: str | None) -> Iterator[MethodCost]:
-    """Measure every method in a process of its own, with one thread and with as many as there are cores."""
-    classifier = load(model, weights)
+def run(model: str, arguments: Mapping[str, Any]) -> Iterator[MethodCost]:
+    """Measure every method in a process of its own, with one thread and with as many as there are cores.
+
+    The model is loaded with these arguments of `memo_tta.load`.
+    """
+    classifier = load(model, **arguments)
     if classifier.size is None:
         raise ConfigError(f"{model}: takes tensors, but this measures images: give its Classifier a size")
     forward_only = [name for name in FORWARD_ONLY if name != "bn1" or statistics_layers(classifier.module)]
     for threads in sorted({1, available_cores()}):
         for method in forward_only:
-            yield _in_new_process(model, weights, method, None, threads)
-        for method in WITH_VIEWS:
+            yield _in_new_process(model, arguments, method, None, threads)
+        for method in filter(partial(_can_use, classifier), WITH_VIEWS):
             for views in VIEWS:
-                yield _in_new_process(model, weights, method, views, threads)
+                yield _in_new_process(model, arguments, method, views, threads)
+
+
+def _can_use(classifier: Classifier, method: str) -> bool:
+    """Return whether the model has what the method adapts."""
+    try:
+        METHODS[method](classifier)
+    except ModelError:
+        return False
+    return True
 
 
 def _in_new_process(
-    model: str, weights: str | None, method: str, views: int | None, threads: int
+    model: str, arguments: Mapping[str, Any], method: str, views: int | None, threads: int
 ) -> MethodCost:
-    case = {"model": model, "weights": weights, "method": method, "views": views, "threads": threads}
+    case = {"model": model, "arguments": arguments, "method": method, "views": views, "threads": threads}
     found = in_new_process("memo_tta.bench.own_model", json.dumps(case))
     return MethodCost(method, views, threads, found["seconds"], found["mib"])
 
 
 def _measure(
-    model: str, weights: str | None, method: str, views: int | None, threads: int
+    model: str, arguments: Mapping[str, Any], method: str, views: int | None, threads: int
 ) -> dict[str, float]:
     """Return seconds and MiB of a prediction, after a first one that loads what is loaded once."""
     keep_freed_memory()
     torch.set_num_threads(threads)
-    classifier = load(model, weights)
+    classifier = load(model, **arguments)
     options: dict[str, Any] = {name: None for name in GATES if name in METHODS[method].declarations}
     robust = METHODS[method](classifier, **options, **({} if views is None else {"n_views": views}))
-    size = classifier.size
-    assert size is not None
-    image = np.random.default_rng(0).integers(0, 256, (size, size, 3), dtype=np.uint8)
+    assert classifier.preprocessing is not None
+    channels, height, width = classifier.preprocessing.shape
+    image = np.random.default_rng(0).integers(0, 256, (height, width, channels), dtype=np.uint8)
     before = status_kib("VmRSS")
     robust.predict(image)
     seconds: list[float] = []

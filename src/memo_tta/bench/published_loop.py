@@ -82,8 +82,10 @@ def make_views_one_by_one(
     std: Sequence[float],
 ) -> Tensor:
     """Return n views as the published code makes them: draw, apply and normalise one after the other."""
+    size = augment.size
+    assert isinstance(size, int)  # the published code knows squares alone
     plans = (augment.plan(image, 1, rng) for _ in range(n))
-    return torch.cat([make_views(image, plan, augment.size, crop, mean, std) for plan in plans])
+    return torch.cat([make_views(image, plan, size, crop, mean, std) for plan in plans])
 
 
 def mirrored(image: Image.Image, flip: bool) -> Image.Image:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -43,6 +44,7 @@ PARTS = Registry(
         "restore": SuitePart("memo_tta.bench.restore"),
         "shared_passes": SuitePart("memo_tta.bench.shared_passes"),
         "last_blocks": SuitePart("memo_tta.bench.last_blocks"),
+        "wrapping": SuitePart("memo_tta.bench.wrapping"),
         "memory": SuitePart("memo_tta.bench.memory"),
         "startup": SuitePart("memo_tta.bench.startup"),
         "corruptions": SuitePart("memo_tta.bench.corruptions", ("cv2", "scipy")),
@@ -63,8 +65,8 @@ def run(only: Sequence[str], as_json: bool, page: Path | None) -> int:
     return show({name: PARTS[name].run for name in names}, as_json, page)
 
 
-def run_own_model(model: str, weights: str | None, as_json: bool, page: Path | None) -> int:
-    """Measure what each method costs with a model of the user's."""
+def run_own_model(model: str, arguments: Mapping[str, Any], as_json: bool, page: Path | None) -> int:
+    """Measure what each method costs with a model of the user's, loaded with these arguments."""
     if page is not None:
         check_installed("--page", ["matplotlib"])
     from memo_tta.bench.own_model import MethodCost, run
@@ -72,7 +74,7 @@ def run_own_model(model: str, weights: str | None, as_json: bool, page: Path | N
     costs: list[MethodCost] = []
 
     def measure() -> Iterator[Measurement]:
-        for cost in run(model, weights):
+        for cost in run(model, arguments):
             costs.append(cost)
             yield cost.measurement
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memo_tta.cli.engine import choose_engine, engine_options
-from memo_tta.cli.method_options import all_method_options, model_options
+from memo_tta.cli.method_options import adaptation_options, all_method_options
+from memo_tta.cli.model_options import ModelChoice, model_options
 from memo_tta.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ SOME_LEFT_OUT = 3  # exit code: done, but some images or predictions were left o
     "--corruptions fog,snow --severities 3,5 --limit 500 --out runs/weather"
 )
 @click.argument("data", nargs=-1, required=True)
-@model_options
+@model_options()
+@adaptation_options
 @click.option(
     "--methods",
     default="source,tta,memo",
@@ -45,8 +47,7 @@ SOME_LEFT_OUT = 3  # exit code: done, but some images or predictions were left o
 def evaluate(
     ctx: click.Context,
     data: Sequence[str],
-    model: str,
-    weights: Path | None,
+    model: ModelChoice,
     methods: str,
     options: Sequence[str],
     config: Path | None,
@@ -60,8 +61,8 @@ def evaluate(
 ) -> None:
     """Run methods on DATA and record every prediction in the folder --out.
 
-    DATA is a name from `memo datasets`, a folder with one sub-folder per class, or an .npz file. Run the
-    same command again to resume an interrupted run; `memo report` shows the results. The exit code is 3
+    DATA is a name from `memo datasets`, a folder with one sub-folder per class, an .npz file, a .csv or
+    .parquet table of paths and labels, a .tar file of samples, or hfds:NAME. Run the same command again to resume an interrupted run; `memo report` shows the results. The exit code is 3
     if some predictions failed, or images were skipped, and were left out.
     """
     from memo_tta.evaluation.driver import evaluate as run
@@ -71,8 +72,8 @@ def evaluate(
     names = methods.split(",")
     job = EvaluationJob(
         data=data,
-        model=model,
-        weights=None if weights is None else str(weights.resolve()),
+        model=model.model,
+        **model.arguments,
         methods=names,
         options=all_method_options(names, list(METHODS), config, options),
         corruptions=corruptions.split(",") if corruptions else None,

@@ -1,9 +1,18 @@
 """`memo methods`, `memo models` and `memo datasets`: tables of what is available."""
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import click
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from memo_tta.cli.inspection import describe, usable_methods
+from memo_tta.cli.model_options import ModelChoice, loading_options
+
+if TYPE_CHECKING:
+    from memo_tta.models.classifier import Classifier
 
 PIPE_WIDTH = 160  # columns when the output is not a terminal
 SHOWN = (
@@ -51,33 +60,31 @@ def methods(name: str | None) -> None:
     console.print(table)
 
 
-@click.command(epilog="Example: memo models resnet50")
+@click.command(epilog="Example: memo models resnet50, or memo models onnx:model.onnx --mean 0.5 --std 0.5")
 @click.argument("name", required=False)
-def models(name: str | None) -> None:
-    """List the named models, or the input size, weights and MEMO's settings of the model NAME."""
+@loading_options
+def models(name: str | None, **loading: Any) -> None:
+    """List the named models, or describe the model NAME: its input, its labels, and the methods for it.
+
+    NAME is written as for --model; a model of another library or from a file is loaded.
+    """
+    from memo_tta.models.zoo import ZOO
+
+    if name is None:
+        _list_models()
+    elif name in ZOO:
+        _describe_named(name)
+    else:
+        _describe_loaded(ModelChoice(name, **loading))
+
+
+def _list_models() -> None:
     import torch
 
     from memo_tta.class_lists import class_list
-    from memo_tta.methods import METHODS
-    from memo_tta.models.zoo import ZOO, bundled_error, how_to_get
+    from memo_tta.models.libraries import LIBRARIES, USER_FILE
+    from memo_tta.models.zoo import ZOO, bundled_error
 
-    console = Console()
-    if name is not None:
-        entry = ZOO[name]
-        table = Table(box=None, pad_edge=False, show_header=False)
-        table.add_column()
-        table.add_column(overflow="fold")
-        error = bundled_error(name)
-        table.add_row("classes", f"{len(class_list(entry.classes)):,}, {entry.classes}")
-        for key, value in entry.preprocessing.items():
-            table.add_row(key, str(value))
-        memo = vars(METHODS["memo"].resolve(entry.settings, {}, entry.preprocessing["size"]))
-        for key in dict.fromkeys([*entry.settings, *SHOWN]):
-            table.add_row(f"memo.{key}", str(memo[key]))
-        table.add_row("weights", how_to_get(name) if error is None else _bundled(error))
-        click.echo(f"{name}: {entry.about}")
-        console.print(table)
-        return
     table = Table("model", "what it is", "parameters", "weights", box=None, pad_edge=False)
     table.columns[0].no_wrap = True
     for key, entry in ZOO.items():
@@ -87,8 +94,43 @@ def models(name: str | None) -> None:
         weights = "memo data get" if entry.package_weights else "--weights"
         weights = weights if error is None else _bundled(error)
         table.add_row(key, entry.about, f"{count:,}", weights)
+    others = Table("other models", "what they are", box=None, pad_edge=False)
+    for library in (*LIBRARIES.values(), USER_FILE):
+        others.add_row(library.form, library.about)
+    console = Console()
     console.print(table)
-    console.print("\nOther models: timm:NAME, torchvision:NAME, path/to/file.py:build")
+    console.print()
+    console.print(others)
+
+
+def _describe_named(name: str) -> None:
+    """Show a model of the zoo, whose weights need not be installed."""
+    from memo_tta.methods import METHODS
+    from memo_tta.models.zoo import ZOO, bundled_error, how_to_get, outline
+
+    entry, error, classifier = ZOO[name], bundled_error(name), outline(name)
+    memo = vars(METHODS["memo"].resolve(entry.settings, {}, classifier.size))
+    settings = {f"memo.{key}": str(memo[key]) for key in dict.fromkeys([*entry.settings, *SHOWN])}
+    weights = how_to_get(name) if error is None else _bundled(error)
+    _show(f"{name}: {entry.about}", classifier, {**settings, "weights": weights})
+
+
+def _describe_loaded(choice: ModelChoice) -> None:
+    _show(choice.model, choice.load(), {})
+
+
+def _show(title: str, classifier: "Classifier", more: Mapping[str, str]) -> None:
+    """Show what a classifier takes, and which methods can be used with it."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for key, value in (*describe(classifier), *more.items(), *usable_methods(classifier)):
+        table.add_row(key, escape(value))
+    click.echo(title)
+    console = Console()
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    console.print(table)
 
 
 def _bundled(error: float) -> str:

@@ -13,8 +13,8 @@ from memo_tta.registry import unknown_name
 SERVE = "serve"  # the table for `memo serve`, beside the tables of the methods
 
 
-def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that choose a model and set the options of methods."""
+def adaptation_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that set the options of methods."""
     for option in (
         click.option("--seed", type=int, help="Seed of the views [default: 0]."),
         click.option(
@@ -29,8 +29,6 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="NAME=VALUE",
             help="Set an option of the method (repeatable).",
         ),
-        click.option("--weights", type=click.Path(path_type=Path), help="A .safetensors, .pth or .npz file."),
-        click.option("--model", required=True, help="A name from `memo models`."),
     ):
         command = option(command)
     return command

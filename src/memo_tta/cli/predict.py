@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from memo_tta.cli.method_options import method_options, model_options
+from memo_tta.cli.method_options import adaptation_options, method_options
+from memo_tta.cli.model_options import ModelChoice, model_options
 from memo_tta.cli.progress import progress
 from memo_tta.errors import InputError
 
@@ -36,7 +37,8 @@ class ImageResult:
     epilog="Example: memo predict cat.png dog.png --model resnet26 --weights resnet26.npz --option n_views=16"
 )
 @click.argument("images", nargs=-1, required=True)
-@model_options
+@model_options()
+@adaptation_options
 @click.option("--method", default="memo", show_default=True, help="A name from `memo methods`.")
 @click.option(
     "--top", default=3, show_default=True, type=click.IntRange(1), help="Classes to list with --json."
@@ -46,8 +48,7 @@ class ImageResult:
 def predict(
     ctx: click.Context,
     images: Sequence[str],
-    model: str,
-    weights: Path | None,
+    model: ModelChoice,
     method: str,
     options: Sequence[str],
     config: Path | None,
@@ -60,13 +61,12 @@ def predict(
     An image that cannot be read is reported and does not stop the others; the exit code is then 1.
     """
     from memo_tta.methods import METHODS
-    from memo_tta.models.zoo import load
     from memo_tta.workers import prepare_process
 
     entry = METHODS[method]
     prepare_process()
     chosen = method_options(method, list(METHODS), config, options, seed)
-    robust = entry(load(model, weights), **chosen)
+    robust = entry(model.load(), **chosen)
     results: list[ImageResult] = []
     with progress("images") as update:
         update(0, len(images))

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from memo_tta.cli.method_options import all_method_options, serve_table
+from memo_tta.cli.model_options import ModelChoice, model_options
 from memo_tta.errors import MissingExtra
 
 TOKEN_VARIABLE = "MEMO_SERVE_TOKEN"
@@ -43,8 +44,7 @@ def _read_defaults(ctx: click.Context, _parameter: click.Parameter, path: Path |
     type=click.IntRange(0, 65535),
     help="Port to listen on; 0 chooses a free one.",
 )
-@click.option("--model", default="resnet26", show_default=True, help="A name from `memo models`.")
-@click.option("--weights", type=click.Path(path_type=Path), help="A .safetensors, .pth or .npz file.")
+@model_options(default="resnet26")
 @click.option("--method", default="memo", show_default=True, help="Method for requests that name none.")
 @click.option(
     "--option",
@@ -87,6 +87,7 @@ def serve(
     config: Path | None,
     host: str,
     port: int,
+    model: ModelChoice,
     method: str,
     options: Sequence[str],
     replicas: int | None,
@@ -113,6 +114,8 @@ def serve(
         raise click.UsageError(f"{TOKEN_VARIABLE} is empty: set it to a token, or unset it to serve without")
     settings = Settings(
         host=host,
+        model=model.model,
+        model_arguments=model.arguments,
         method=method,
         options=all_method_options(list(METHODS), list(METHODS), config, options),
         replicas=replicas or available_cores(),

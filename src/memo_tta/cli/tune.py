@@ -10,13 +10,13 @@ from rich.table import Table
 
 from memo_tta.cli.engine import choose_engine, engine_options
 from memo_tta.cli.evaluate import SOME_LEFT_OUT, parse_severities, place
+from memo_tta.cli.model_options import ModelChoice, model_options
 from memo_tta.cli.progress import progress
 
 
 @click.command(epilog="Example: memo tune cifar10 --model resnet26 --limit 200 --out memo.toml")
 @click.argument("data")
-@click.option("--model", required=True, help="A name from `memo models`.")
-@click.option("--weights", type=click.Path(path_type=Path), help="A .safetensors, .pth or .npz file.")
+@model_options()
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="TOML file to write.")
 @click.option(
     "--limit",
@@ -42,8 +42,7 @@ from memo_tta.cli.progress import progress
 def tune(
     ctx: click.Context,
     data: str,
-    model: str,
-    weights: Path | None,
+    model: ModelChoice,
     out: Path,
     limit: int,
     severities: str,
@@ -64,7 +63,6 @@ def tune(
     from memo_tta.evaluation.job import EvaluationJob
     from memo_tta.evaluation.tune import Search, Trial, as_toml, best_of, summary, trial_count
     from memo_tta.files import atomic_file, check_output_file, check_output_folder, remove_partial_copies
-    from memo_tta.models.zoo import load
 
     folder = out.with_name(f"{out.name}.trials")
     check_output_file(out)
@@ -72,14 +70,14 @@ def tune(
     given = {} if n_views is None else {"n_views": n_views}
     job = EvaluationJob(
         data=(data,),
-        model=model,
-        weights=None if weights is None else str(weights.resolve()),
+        model=model.model,
+        **model.arguments,
         options={"memo": given} if given else {},
         severities=parse_severities(severities),
         limit=limit,
         seed=seed,
     )
-    classifier = load(model, weights)
+    classifier = model.load()
     count = trial_count(classifier.module)
     images = limit * 4 * len(parse_severities(severities))
     click.echo(
@@ -97,7 +95,7 @@ def tune(
         search = Search(job, folder, engine, on_records, harm / 100)
         for trial in search.run(classifier):
             trials += [trial]  # on_records counts them
-    command = f"memo tune {data} --model {model} --limit {limit} --severities {severities} --harm {harm:g}"
+    command = f"memo tune {data} {model} --limit {limit} --severities {severities} --harm {harm:g}"
     command += "".join(f" --n-views {value}" for value in given.values()) + f" --seed {seed}"
     remove_partial_copies(out)
     with atomic_file(out) as temporary:

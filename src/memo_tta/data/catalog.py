@@ -1,37 +1,20 @@
 """Load a data set by its name or by its path."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from memo_tta.data.corrupted_dataset import corrupted
-from memo_tta.data.corruptions.severity import CORRUPTIONS, SEVERITIES, TEST, check_corruptions
+from memo_tta.data.corruptions.severity import SEVERITIES, check_corruptions
 from memo_tta.data.dataset import Dataset
-from memo_tta.data.formats import cifar, folder, imagenet
-from memo_tta.data.formats.arrays import open_npz
+from memo_tta.data.entry import CatalogEntry
+from memo_tta.data.formats import cifar, imagenet
+from memo_tta.data.formats.hub import open_hub
+from memo_tta.data.formats.hub_rows import PREFIX, parse_spec
+from memo_tta.data.own_data import find_reader
 from memo_tta.data.sample_images import load_sample
 from memo_tta.errors import ConfigError, DataError
-from memo_tta.files import data_folder
 from memo_tta.registry import Registry, unknown_name
-
-OpenClean = Callable[[Path], Dataset]
-OpenPart = Callable[[Path, str, int], Dataset]  # folder, corruption, severity
-
-
-@dataclass(frozen=True)
-class CatalogEntry:
-    """A data set: its description, its folder below $MEMO_DATA and the function that reads it."""
-
-    about: str
-    folder_name: str  # empty for a bundled data set, and for one that the user names by path
-    open_clean: OpenClean | None = None  # for a data set without parts
-    open_part: OpenPart | None = None  # for a data set with one part per corruption and severity
-    corruptions: Sequence[str] = TEST  # those of a data set with parts; the default for others
-
-    def folder(self) -> Path:
-        return data_folder() / self.folder_name
-
 
 CATALOG = Registry(
     "data set",
@@ -124,7 +107,13 @@ def locate(spec: str) -> tuple[str, list[Path]]:
     entry, path = _find(name)
     if name in CATALOG:
         return spec, [path] if entry.folder_name else []
-    return f"{path.absolute()}+{shift}" if shift else str(path.absolute()), [path.absolute()]
+    suffix = f"+{shift}" if shift else ""
+    if not name.startswith(PREFIX):
+        # A pattern is no path, but its folder is.
+        return f"{path.absolute()}{suffix}", [path.absolute() if path.exists() else path.absolute().parent]
+    if not path.is_dir():
+        return spec, []
+    return f"{parse_spec(name).absolute()}{suffix}", [path.absolute()]
 
 
 def _split_spec(spec: str) -> tuple[str, str]:
@@ -149,27 +138,12 @@ def _find(name: str) -> tuple[CatalogEntry, Path]:
         if entry.folder_name and not path.is_dir():
             raise DataError(f"{name}: not found in {path}: get it with `memo data get {entry.folder_name}`")
         return entry, path
+    if name.startswith(PREFIX):
+        chosen = parse_spec(name)
+        return CatalogEntry("", "", open_clean=lambda _: open_hub(chosen)), chosen.folder
     path = Path(name).expanduser()
-    if path.suffix == ".npz" and path.is_file():
-        return CatalogEntry("", "", open_clean=open_npz), path
-    if path.is_dir():
-        return _detect_layout(path), path
+    if (entry := find_reader(path)) is not None:
+        return entry, path
     if path.suffix or path.parent != Path():
-        raise DataError(f"{name}: no such folder or .npz file, and not the name of a data set")
-    raise unknown_name("data set", name, CATALOG)
-
-
-def _detect_layout(path: Path) -> CatalogEntry:
-    """Choose the reader of a folder by its contents."""
-    if (path / "labels.npy").is_file():
-        found = [name for name in CORRUPTIONS if (path / f"{name}.npy").is_file()]
-        return CatalogEntry("", "", open_part=cifar.open_cifar10c, corruptions=found)
-    subfolders = folder.class_folders(path)
-    if set(subfolders) <= set(CORRUPTIONS):
-        inner = path / subfolders[0] / "1"
-        has_wordnet_ids = inner.is_dir() and imagenet.is_imagenet(inner)
-        open_part = imagenet.open_imagenet_c if has_wordnet_ids else folder.open_corrupted_folder
-        found = [name for name in CORRUPTIONS if name in subfolders]
-        return CatalogEntry("", "", open_part=open_part, corruptions=found)
-    open_clean = imagenet.open_imagenet if imagenet.is_imagenet(path) else folder.open_folder
-    return CatalogEntry("", "", open_clean=open_clean)
+        raise DataError(f"{name}: no such file or folder, and not the name of a data set")
+    raise unknown_name("data set", name, [*CATALOG, "a path", "hfds:NAME"])

@@ -9,7 +9,7 @@ from memo_tta.data.corruptions import corrupt
 from memo_tta.data.corruptions.severity import is_small
 from memo_tta.data.dataset import Dataset, Images
 from memo_tta.errors import InputError
-from memo_tta.image import fit_square
+from memo_tta.image import fit_image
 from memo_tta.seeding import SampleId, sample_rng
 
 RESIZE, CROP = 256, 224  # pixels, as in ImageNet-C
@@ -47,4 +47,4 @@ class CorruptedImages:
 def crop_like_imagenet_c(image: np.ndarray) -> np.ndarray:
     """Resize and crop a large image to 224 x 224; return a small one unchanged."""
     image = np.asarray(image)
-    return image if is_small(image) else fit_square(image, RESIZE, CROP)
+    return image if is_small(image) else fit_image(image, CROP, RESIZE)

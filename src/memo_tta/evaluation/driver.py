@@ -18,7 +18,7 @@ from memo_tta.evaluation.store import FILE, RESUMABLE, RecordStore, open_for_rea
 from memo_tta.evaluation.tables import RunRow
 from memo_tta.evaluation.versions import KEY, current_versions, differences, next_key, run_versions
 from memo_tta.evaluation.worker import WorkerContext, WorkUnit, keep_context, run_unit
-from memo_tta.evaluation.worker_memory import WorkerMemory, plan_memory
+from memo_tta.evaluation.worker_memory import plan_memory
 from memo_tta.files import check_output_folder
 from memo_tta.methods import METHODS
 from memo_tta.views.execution import execution_name
@@ -44,12 +44,12 @@ def evaluate(
     out: Path,
     engine: Engine[Any, Any],
     on_records: OnRecords,
-    on_plan: Callable[[WorkerMemory], None] = lambda _: None,
+    on_plan: Callable[[str], None] = lambda _: None,
 ) -> LeftOut:
     """Compute the records that the run in `out` does not have yet; return what was left out.
 
-    `on_plan` is told what a worker will take, before the work starts. Everything that can be refused is
-    refused before the folder is created.
+    `on_plan` is told how the classes match and what a worker will take, before the work starts. Everything
+    that can be refused is refused before the folder is created.
     """
     for method in job.methods:
         _ = METHODS[method]  # an unknown name is an error before any work
@@ -59,7 +59,8 @@ def evaluate(
     context = WorkerContext(job)
     _check_same("model", known, {"fingerprint": context.fingerprint()}, out)
     memory = plan_memory(context, engine.memory_gib)
-    on_plan(memory)
+    for line in (*context.class_matches.values(), str(memory)):
+        on_plan(line)
     # Micro-batches change predictions slightly, so a run keeps those that it was started with.
     micro_batches = known.get("micro_batches", memory.micro_batches)
     if micro_batches:
@@ -182,7 +183,7 @@ def _describe_run(context: WorkerContext) -> dict[str, Any]:
     """Return the facts about the run that a report shows beside its results."""
     return {
         "labels": {dataset.name: list(dataset.labels) for _, dataset in context.parts},
-        "metric": context.parts[0][1].metric,
+        "metric": "mce" if any(dataset.metric == "mce" for _, dataset in context.parts) else "error",
         "fingerprint": context.fingerprint(),
         "parameters": sum(p.numel() for p in context.classifier.module.parameters()),
         KEY: current_versions(),

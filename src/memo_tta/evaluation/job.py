@@ -9,6 +9,8 @@ from typing import Any, get_type_hints
 from memo_tta.data.catalog import locate
 from memo_tta.evaluation.json_types import fits
 
+LOADED_WITH = ("weights", "num_classes", "size", "mean", "std", "labels")
+
 
 def _no_options() -> dict[str, Mapping[str, Any]]:
     return {}
@@ -22,6 +24,10 @@ class EvaluationJob:
     model: str
     weights: str | None = None
     num_classes: int | None = None
+    size: int | Sequence[int] | None = None
+    mean: float | Sequence[float] | None = None
+    std: float | Sequence[float] | None = None
+    labels: Sequence[str] | None = None
     methods: Sequence[str] = ("source", "memo")
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=_no_options)  # by method
     corruptions: Sequence[str] | None = None
@@ -44,6 +50,11 @@ class EvaluationJob:
     def key(self) -> str:
         """Return a string that is the same for equal jobs."""
         return json.dumps(self.as_dict(), sort_keys=True)
+
+    @property
+    def model_arguments(self) -> dict[str, Any]:
+        """The arguments with which the model is loaded, but its name."""
+        return {name: getattr(self, name) for name in LOADED_WITH if getattr(self, name) is not None}
 
     def with_micro_batches(self, micro_batches: Mapping[str, int]) -> "EvaluationJob":
         """Return the job with these micro-batches of methods."""

@@ -1,6 +1,7 @@
 """The worker's side of an evaluation: the job cut into units, and the model, data and methods to run them."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -10,7 +11,8 @@ import torch
 
 from memo_tta.data.catalog import load_parts
 from memo_tta.data.dataset import Dataset, balanced
-from memo_tta.evaluation.class_matching import match_classes
+from memo_tta.errors import ConfigError
+from memo_tta.evaluation.class_matching import describe_match, match_classes
 from memo_tta.evaluation.job import EvaluationJob
 from memo_tta.evaluation.records import FailedRecord, Record, SkippedPoint
 from memo_tta.evaluation.runner import run
@@ -37,12 +39,17 @@ class WorkerContext:
 
     def __init__(self, job: EvaluationJob, classifier: Classifier | None = None):
         self.job = job
-        self.classifier = classifier or load(job.model, job.weights, job.num_classes)
+        self.classifier = classifier or load(job.model, **job.model_arguments)
         self.parts: list[tuple[Classifier, Dataset]] = []
+        self.class_matches: dict[str, str] = {}  # a line about the first part of each data set, by its name
         for spec in job.data:
             for part in load_parts(spec, job.corruptions, job.severities, job.seed):
-                chosen = part if job.limit is None else balanced(part, job.limit, job.seed)
-                self.parts.append(match_classes(self.classifier, chosen))
+                classifier, matched = match_classes(self.classifier, part)
+                chosen = matched if job.limit is None else balanced(matched, job.limit, job.seed)
+                self.parts.append((classifier, chosen))
+                if part.name not in self.class_matches:
+                    self.class_matches[part.name] = describe_match(self.classifier, part)
+        _check_different([(part.name, part.corruption, part.severity) for _, part in self.parts])
         self.method = cache(self._build)  # by part and name
 
     def _build(self, part: int, name: str) -> Method[Any]:
@@ -99,6 +106,13 @@ class WorkerContext:
     def fingerprint(self) -> str:
         """Return a digest of the model's weights."""
         return fingerprint(self.classifier.module)
+
+
+def _check_different(parts: Sequence[tuple[str, str, int]]) -> None:
+    """Raise if two parts have one name, under which their records could not be told apart."""
+    (name, *_), times = Counter(parts).most_common(1)[0]
+    if times > 1:
+        raise ConfigError(f"two data sets are named {name!r}: rename one, or evaluate them in two runs")
 
 
 def _unit_points(methods: Mapping[str, Method[Any]], single: Sequence[str]) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from memo_tta.image import Size
 from memo_tta.methods.bn import BatchNorm
 from memo_tta.methods.memo import Memo
 from memo_tta.methods.method import Method
@@ -20,7 +21,7 @@ from memo_tta.methods.tta import TTA
 from memo_tta.methods.ttt import TTT
 from memo_tta.models.classifier import Classifier
 from memo_tta.registry import Registry
-from memo_tta.views.crop_flip import PADDED_UP_TO
+from memo_tta.views.crop_flip import is_large
 
 NO_SETTINGS: Mapping[str, Any] = {}
 # MEMO on networks that the paper has not tuned: views that keep the object, a gate for sure predictions, and
@@ -51,7 +52,7 @@ class MethodEntry:
         return self.method(classifier, **self._with_defaults(options, classifier.size, classifier.settings))
 
     def resolve(
-        self, settings: Mapping[str, Any], options: Mapping[str, Any], size: int | None = None
+        self, settings: Mapping[str, Any], options: Mapping[str, Any], size: Size | None = None
     ) -> Options:
         """Return the effective options: those given, else the row's, the model's settings, the defaults."""
         return self.method.resolve(settings, self._with_defaults(options, size, settings))
@@ -69,10 +70,10 @@ class MethodEntry:
         return [name for name in found if name in options]
 
     def _with_defaults(
-        self, options: Mapping[str, Any], size: int | None = None, settings: Mapping[str, Any] = NO_SETTINGS
+        self, options: Mapping[str, Any], size: Size | None = None, settings: Mapping[str, Any] = NO_SETTINGS
     ) -> dict[str, Any]:
         defaults = self.defaults
-        if size is not None and size > PADDED_UP_TO:
+        if size is not None and is_large(size):
             is_tuned = "lr" in settings
             defaults = {**(self.large or defaults), **({} if is_tuned else self.untuned)}
         return merge_options(self.method.options_type, defaults, options)

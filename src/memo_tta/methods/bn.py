@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from memo_tta.errors import MemoWarning
+from memo_tta.errors import MemoWarning, ModelError
 from memo_tta.methods.episode import episode
 from memo_tta.methods.method import Batch, Method, Outcome
 from memo_tta.methods.options import Number, option, when, with_default
@@ -14,6 +14,7 @@ from memo_tta.methods.prediction import Status
 from memo_tta.methods.shared_passes import SharedPassOptions
 from memo_tta.models.batch_norm import can_mix_groups, mixed_statistics, statistics_layers
 from memo_tta.models.classifier import Classifier
+from memo_tta.models.forward_only import ForwardOnly
 
 NO_LAYER = "the model has no layer with running statistics"
 
@@ -67,7 +68,12 @@ class BatchNorm(Method[BatchNormOptions]):
 
 
 def warn_without_layers(classifier: Classifier) -> bool:
-    """Return whether the model has running statistics to mix; warn if it has none."""
+    """Return whether the model has running statistics to mix; warn if it has none that are known."""
+    if isinstance(classifier.module, ForwardOnly):
+        raise ModelError(
+            f"prior_strength: {classifier.name} gives logits alone, and no batch-norm statistics to mix: "
+            "use a method that mixes none, such as source, tta or restore"
+        )
     if statistics_layers(classifier.module):
         return True
     warnings.warn(f"prior_strength: {NO_LAYER}, so nothing is mixed", MemoWarning, stacklevel=3)

@@ -83,8 +83,10 @@ def _activations(classifier: Classifier, adapted: list[nn.Parameter]) -> tuple[i
             torch.set_grad_enabled(bool(adapted)),
             torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
         ):
-            size = classifier.size or 1
-            output = classifier(torch.zeros(1, 3, size, size))  # held, so that no saved storage is reused
+            assert classifier.preprocessing is not None  # checked by the caller
+            output = classifier(
+                torch.zeros(1, *classifier.preprocessing.shape)
+            )  # held, so that no saved storage is reused
             del output
     finally:
         for hook in hooks:

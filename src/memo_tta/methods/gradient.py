@@ -53,7 +53,10 @@ class ForwardPass:
     def _with_graph(self, views: Tensor) -> Tensor:
         logits = self._forward(views)
         if not logits.requires_grad:
-            raise ModelError("params: the logits do not depend on the chosen parameters: choose others")
+            raise ModelError(
+                "params: the logits do not depend on the chosen parameters: choose others, "
+                "or a method that adapts none, such as source, tta or restore"
+            )
         return logits
 
 

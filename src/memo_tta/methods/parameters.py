@@ -19,12 +19,17 @@ MOST = 0.8  # of the parameters: a network in a wrapper, or an encoder between e
 def choose_parameters(module: nn.Module, choice: ParameterChoice) -> list[Parameter]:
     """Return the parameters of a choice; raise ConfigError if there are none.
 
-    A choice is 'all', 'norm', 'head', 'last:K' (the last K blocks, or all if there are fewer), a regular
-    expression searched in the names, or a predicate of (name, parameter). Autograd records nothing before the
-    first chosen parameter: with the last blocks, no activation of the others is kept and no gradient flows
-    through them.
+    A choice is 'all', 'trainable' (those with requires_grad), 'norm', 'head', 'last:K' (the last K blocks, or
+    all if there are fewer), a regular expression searched in the names, or a predicate of (name, parameter).
+    Autograd records nothing before the first chosen parameter: with the last blocks, no activation of the
+    others is kept and no gradient flows through them.
     """
     named = [(name, p) for name, p in module.named_parameters() if p.is_floating_point() and p.numel()]
+    if not named:
+        raise ModelError(
+            f"{type(module).__name__}: has no parameters that can be adapted: "
+            "use a method that adapts none, such as source, tta or restore"
+        )
     is_chosen = _predicate(module, choice)
     chosen = [p for name, p in named if is_chosen(name, p)]
     if not chosen:
@@ -43,6 +48,8 @@ def _predicate(module: nn.Module, choice: ParameterChoice) -> Callable[[str, Par
         return choice
     if choice == "all":
         return lambda _name, _parameter: True
+    if choice == "trainable":
+        return lambda _name, parameter: parameter.requires_grad
     if choice in LAYERS:
         return _belongs_to(p for layer in LAYERS[choice](module) for p in layer.parameters(recurse=False))
     if last := LAST.fullmatch(choice):
@@ -51,7 +58,8 @@ def _predicate(module: nn.Module, choice: ParameterChoice) -> Callable[[str, Par
         pattern = re.compile(choice)
     except re.error as error:
         raise ConfigError(
-            f"params: {choice!r}: not 'all', 'norm', 'head' or 'last:K', nor a regular expression ({error})"
+            f"params: {choice!r}: not 'all', 'trainable', 'norm', 'head' or 'last:K', "
+            f"nor a regular expression ({error})"
         ) from None
     return lambda name, _parameter: pattern.search(name) is not None
 

@@ -52,6 +52,12 @@ class TTT(ViewMethod[TTTOptions]):
                 f"ttt: {classifier.name} has no rotation head (a method rotation_logits): "
                 "train a model with `memo train --joint`, or use another method"
             )
+        if isinstance(classifier.size, tuple):
+            height, width = classifier.size
+            raise ConfigError(
+                f"ttt: turns views by 90 degrees, but those of {width} x {height} pixels change their shape: "
+                "use another method, such as memo"
+            )
         self._rotation_logits = rotation_logits
         self._parameters = choose_parameters(classifier.module, self.options.params)
 

@@ -119,11 +119,12 @@ class UpdateOptions(Options):
     params: ParameterChoice = option(
         "all",
         Described(
-            "'all', 'norm', 'head', 'last:K', a regular expression or a predicate",
+            "'all', 'trainable', 'norm', 'head', 'last:K', a regular expression or a predicate",
             lambda value: isinstance(value, str) or callable(value),
         ),
-        "parameters to adapt; last:K means the last K blocks, head included, or all if there are fewer; a "
-        "regular expression is searched in their names, a predicate takes (name, parameter)",
+        "parameters to adapt; trainable means those with requires_grad, as of adapters beside a frozen "
+        "network; last:K means the last K blocks, head included, or all if there are fewer; a regular "
+        "expression is searched in their names, a predicate takes (name, parameter)",
     )
     prior_strength: float | None = with_default(BatchNormOptions, "prior_strength", 16, can_be_none=True)
 

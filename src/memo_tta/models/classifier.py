@@ -1,7 +1,8 @@
 """A module with its preprocessing and labels."""
 
-from collections.abc import Mapping, Sequence
-from copy import copy
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,9 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from memo_tta.errors import ConfigError, InputError, ModelError
-from memo_tta.image import ImageLike, read_image
-from memo_tta.models.preprocessing import CHANNELS, Preprocessing
+from memo_tta.errors import ConfigError, InputError, MemoWarning, ModelError
+from memo_tta.image import ImageLike, Size, to_rgb
+from memo_tta.models.forward_only import FunctionModule
+from memo_tta.models.labels import Labels, config_labels, read_labels
+from memo_tta.models.module_checks import check_module
+from memo_tta.models.preprocessing import Preprocessing
+
+ROUNDING = 1e-4  # of a sum of probabilities
 
 
 @dataclass(frozen=True)
@@ -19,55 +25,78 @@ class Point:
     """One test input, as the module takes it and as augmentations take it."""
 
     x: Tensor  # the module's input, without the batch dimension
-    fitted: Any  # the image resized and cropped, uint8 (size, size, 3); x if the input is no image
-    whole: Any  # the image as loaded, uint8 (height, width, 3); x if the input is no image
+    fitted: Any  # the image resized and cropped, uint8 (height, width, channels); x if the input is no image
+    whole: Any  # the image as loaded, uint8 (height, width, channels); x if the input is no image
 
 
 class Classifier:
     """A module from inputs to logits [N, K], with its preprocessing and labels.
 
-    For images, give `size`, `mean` and `std` (and `resize`, if the shorter side is resized to more than
-    `size` before the centre crop). Without `size`, inputs are tensors that are passed to the module as they
-    are. `labels` are the class names. `settings` are the MEMO options that suit this model. `channels_last`
-    passes images in the memory format in which most machines compute convolutions faster; a module that calls
-    `.view` on the output of a convolution does not support it.
+    For images, give `size` (pixels per side, or height and width), `mean` and `std` (one number, or one per
+    channel), and `resize`, if the shorter side is resized to more than `size` before the centre crop; a pair
+    squashes the image to this height and width. `channels` is how many there are, if `mean` and `std` do not
+    show it and there are not three. Without `size`, inputs are tensors that are passed on as they are.
+
+    `labels` are the class names: a list, a dict by index, or a text file with one name per line. `settings`
+    are the MEMO options that suit this model. `channels_last` passes images in the memory format in which
+    most machines compute convolutions faster; a module that calls `.view` on the output of a convolution does
+    not support it. Images are passed in the type of the module's parameters, or in `input_dtype`; with
+    torch.uint8, they are pixels of 0..255, and `mean` and `std` are not needed.
     """
 
     def __init__(
         self,
         module: nn.Module,
         *,
-        size: int | None = None,
-        mean: Sequence[float] | None = None,
-        std: Sequence[float] | None = None,
-        labels: Sequence[str] | None = None,
-        resize: int | None = None,
+        size: Size | None = None,
+        mean: float | Sequence[float] | None = None,
+        std: float | Sequence[float] | None = None,
+        labels: Labels | None = None,
+        resize: Size | None = None,
         interpolation: str = "bilinear",
+        channels: int | None = None,
         settings: Mapping[str, Any] | None = None,
         channels_last: bool = False,
+        input_dtype: torch.dtype | None = None,
     ):
-        if not isinstance(module, nn.Module):
-            raise ConfigError(f"module: expected a torch.nn.Module, got {type(module).__name__}")
+        check_module(module)
         self.module = module
-        labels = _config_labels(module) if labels is None else labels
-        self.labels = None if labels is None else tuple(labels)
+        self.labels = config_labels(module) if labels is None else read_labels(labels)
         self.settings = dict(settings or {})
         self.channels_last = channels_last
         self.preprocessing: Preprocessing | None = None
         self._classes: Tensor | None = None
+        self._input_dtype, self._is_output_checked = input_dtype, False
+        if input_dtype == torch.uint8:
+            mean, std = 0.0 if mean is None else mean, 1 / 255 if std is None else std
         if size is not None:
             if mean is None or std is None:
                 raise ConfigError(
                     "Classifier: size needs mean and std: give those that the module was trained with"
                 )
-            self.preprocessing = Preprocessing(size, mean, std, resize, interpolation)
+            numbers: Any = {"mean": mean, "std": std}
+            self.preprocessing = Preprocessing(
+                size, resize=resize, interpolation=interpolation, channels=channels, **numbers
+            )
         elif mean is not None or std is not None or resize is not None:
             raise ConfigError(
                 "Classifier: mean, std and resize need size: give the size of the module's input images"
             )
 
+    @classmethod
+    def from_function(
+        cls, function: Callable[[Any], Any], *, takes: str = "numpy", **arguments: Any
+    ) -> "Classifier":
+        """Return a classifier of a function from a batch to logits [N, K], for methods that adapt nothing.
+
+        The batch is normalised, float32 [N, channels, height, width]: an array, or with takes="tensor" a
+        tensor. The logits are an array or a tensor. The other arguments are those of `Classifier`.
+        """
+        return cls(FunctionModule(function, takes), **arguments)
+
     @property
-    def size(self) -> int | None:
+    def size(self) -> Size | None:
+        """Pixels per side of square images, or height and width; None if inputs are tensors."""
         return self.preprocessing and self.preprocessing.size
 
     def point(self, source: ImageLike | Tensor | Point) -> Point:
@@ -86,13 +115,13 @@ class Classifier:
                 "image: expected a path, PIL image or array, got a tensor: "
                 "for a normalised batch [N, 3, H, W], call the method itself"
             )
-        whole = read_image(source)
+        whole = self.preprocessing.read(source)
         fitted = np.array(self.preprocessing.fit(whole))
         pixels = torch.from_numpy(fitted.transpose(2, 0, 1)).float() / 255
         return Point(self.preprocessing.normalise(pixels), fitted, whole)
 
     def tensor_point(self, x: Tensor) -> Point:
-        """Wrap one input of the module; an image is a normalised tensor (3, size, size)."""
+        """Wrap one input of the module; an image is a normalised tensor (channels, height, width)."""
         x = x.detach()
         if x.numel() == 0:
             raise InputError(
@@ -100,7 +129,7 @@ class Classifier:
             )
         if self.preprocessing is None:
             return Point(x, x, x)
-        expected = (CHANNELS, self.preprocessing.size, self.preprocessing.size)
+        expected = self.preprocessing.shape
         if x.shape != expected or not x.is_floating_point():
             raise InputError(
                 f"input: expected a normalised float tensor [N, {', '.join(map(str, expected))}], "
@@ -114,12 +143,12 @@ class Classifier:
         return views if self.preprocessing is None else self.preprocessing.normalise(views)
 
     def pictures(self, views: Tensor) -> list[np.ndarray]:
-        """Return normalised views as uint8 (height, width, 3) images."""
+        """Return normalised views as uint8 RGB images; channels that are not colours are averaged."""
         if self.preprocessing is None:
             raise ConfigError(
                 "Classifier: only views of images can be shown, and this classifier takes tensors"
             )
-        return [self.preprocessing.denormalise(view) for view in views]
+        return [to_rgb(self.preprocessing.denormalise(view)) for view in views]
 
     @property
     def device(self) -> torch.device:
@@ -132,7 +161,10 @@ class Classifier:
 
     def prepare_input(self, x: Tensor) -> Tensor:
         """Move x to the module's device and memory format and, if it holds floats, to the module's dtype."""
-        dtype = self.dtype or x.dtype if x.is_floating_point() else x.dtype
+        dtype = x.dtype
+        if x.is_floating_point():
+            dtype = self._input_dtype or self.dtype or x.dtype
+            x = x if dtype.is_floating_point else x.round().clamp(0, 255)
         is_channels_last = self.channels_last and x.ndim == 4 and _supports_channels_last(self.module)
         memory_format = torch.channels_last if is_channels_last else torch.preserve_format
         return x.to(self.device, dtype, memory_format=memory_format)
@@ -145,6 +177,7 @@ class Classifier:
                 f"{self.name}: expected logits of shape [{len(x)}, K] with K at least 2, "
                 f"got {list(logits.shape)}"
             )
+        self._warn_of_probabilities(logits)
         if self._classes is None:
             self._check_labels(logits.shape[1])
             return logits
@@ -171,6 +204,18 @@ class Classifier:
         part._classes = classes if self._classes is None else self._classes[classes]
         return part
 
+    def independent(self) -> "Classifier":
+        """Return a classifier with a copy of the module."""
+        part = copy(self)
+        try:
+            part.module = deepcopy(self.module)
+        except Exception as error:  # whatever the attributes of the user's module raise
+            raise ModelError(
+                f"{self.name}: cannot be copied ({type(error).__name__}: {error}), and every replica needs a "
+                "copy: create what cannot be copied when it is first used, or define __deepcopy__"
+            ) from None
+        return part
+
     def cropped(self) -> "Classifier":
         """Return a classifier for images that are already resized and cropped, such as ImageNet-C's."""
         part = copy(self)
@@ -180,6 +225,20 @@ class Classifier:
     @property
     def name(self) -> str:
         return type(self.module).__name__
+
+    def _warn_of_probabilities(self, logits: Tensor) -> None:
+        """Warn if the first output looks like probabilities, which another softmax makes nearly equal."""
+        if self._is_output_checked:
+            return
+        self._is_output_checked = True
+        rows = logits.detach().double()
+        if ((rows >= 0) & (rows <= 1)).all() and ((rows.sum(dim=1) - 1).abs() < ROUNDING).all():
+            warnings.warn(
+                f"{self.name}: its outputs look like probabilities (each row lies in 0..1 and sums to 1), "
+                "but logits are expected: remove the softmax at its end, or return the logarithm",
+                MemoWarning,
+                stacklevel=2,
+            )
 
     def _check_labels(self, classes: int) -> None:
         if self.labels is not None and len(self.labels) != classes:
@@ -193,12 +252,6 @@ def _supports_channels_last(module: nn.Module) -> bool:
     layers = (layer for layer in module.modules() if next(layer.parameters(recurse=False), None) is not None)
     is_first = isinstance(next(layers), nn.GroupNorm)
     return not is_first and all(p.requires_grad for p in module.parameters())
-
-
-def _config_labels(module: nn.Module) -> Sequence[str] | None:
-    """Return the class names in the configuration of a Hugging Face model, or None."""
-    names = getattr(getattr(module, "config", None), "id2label", None)
-    return [str(names[index]) for index in sorted(names)] if isinstance(names, Mapping) and names else None
 
 
 def _logits(output: Any) -> Tensor:

@@ -1,19 +1,22 @@
 """The table of named models: architecture, preprocessing, labels, weights and the paper's MEMO settings."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from memo_tta.class_lists import class_list
 from memo_tta.errors import CheckpointError, ModelError
+from memo_tta.image import Size
 from memo_tta.models.checkpoint import load_weights
 from memo_tta.models.classifier import Classifier
-from memo_tta.models.external import LIBRARIES, from_file
 from memo_tta.models.keras_resnet50 import convert
+from memo_tta.models.labels import Labels, read_labels
+from memo_tta.models.libraries import LIBRARIES, OF_NETWORKS, USER_FILE, Library
 from memo_tta.models.networks.cct2 import CCT2
 from memo_tta.models.networks.efficientnet_lite import (
     efficientnet_lite0,
@@ -27,6 +30,7 @@ from memo_tta.models.networks.resnet26 import ResNet26
 from memo_tta.models.networks.resnet26_joint import JointResNet26
 from memo_tta.models.networks.rvt import rvt_small_plus
 from memo_tta.models.package_weights import ConvertedWeights, PackageWeights, WheelWeights
+from memo_tta.models.preprocessing import replaced
 from memo_tta.models.tensor_values import unusable_parameter
 from memo_tta.registry import Registry, unknown_name
 
@@ -204,31 +208,72 @@ ZOO = Registry(
 )
 
 
-def load(spec: str, weights: str | Path | None = None, num_classes: int | None = None) -> Classifier:
-    """Load a classifier: a name of the zoo, `timm:NAME`, `torchvision:NAME`, or `path/to/file.py:build`.
+def load(
+    spec: str,
+    weights: str | Path | None = None,
+    num_classes: int | None = None,
+    *,
+    size: Size | None = None,
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
+    labels: Labels | None = None,
+    resize: Size | None = None,
+    interpolation: str | None = None,
+    channels: int | None = None,
+    templates: Sequence[str] | None = None,
+) -> Classifier:
+    """Load a classifier by a name of the zoo or of another library, or from a file: see `memo models`.
 
     `weights` is a .safetensors, .pth or .npz file; by default, the model's own weights are used.
     `num_classes` is the size of the head, for weights that were trained with another number of classes.
+    The other arguments replace those of `Classifier` that come with the model; `templates` are the texts
+    around the labels of a `clip:` model.
     """
-    weights = None if weights is None else Path(weights)
+    arguments = {
+        "weights": None if weights is None else Path(weights),
+        "num_classes": num_classes,
+        "size": size,
+        "mean": mean,
+        "std": std,
+        "labels": None if labels is None else read_labels(labels),
+        "resize": resize,
+        "interpolation": interpolation,
+        "channels": channels,
+        "templates": templates,
+    }
+    given = {name: value for name, value in arguments.items() if value is not None}
     library, colon, name = spec.partition(":")
     if colon and library in LIBRARIES:
-        return _checked(spec, LIBRARIES[library](name, weights, num_classes))
+        return _checked(spec, LIBRARIES[library](spec, name, given))
     if colon and ".py:" in spec:
-        return _checked(spec, from_file(spec, weights))
+        return _checked(spec, USER_FILE(spec, spec, given))
     if spec not in ZOO:
-        raise unknown_name("model", spec, [*ZOO, "timm:NAME", "torchvision:NAME", "path/to/file.py:build"])
-    entry = ZOO[spec]
+        forms = [library.form for library in (*LIBRARIES.values(), USER_FILE)]
+        raise unknown_name("model", spec, [*ZOO, *forms])
+    return ZOO_MODEL(spec, spec, given)
+
+
+def _from_zoo(
+    name: str, weights: Path | None = None, num_classes: int | None = None, **given: Any
+) -> Classifier:
+    entry = ZOO[name]
     labels = class_list(entry.classes)
     module = entry.build(num_classes or len(labels))
-    load_weights(module, weights or default_weights(spec))
-    return Classifier(
-        module.eval(),
-        labels=labels if num_classes in (None, len(labels)) else None,
-        settings=entry.settings,
-        channels_last=True,
-        **entry.preprocessing,
-    )
+    load_weights(module, weights or default_weights(name))
+    found = {**entry.preprocessing, "labels": labels if num_classes in (None, len(labels)) else None}
+    return Classifier(module.eval(), settings=entry.settings, channels_last=True, **replaced(found, given))
+
+
+def outline(name: str) -> Classifier:
+    """Return a model of the zoo without the values of its weights, which need not be installed."""
+    entry = ZOO[name]
+    labels = class_list(entry.classes)
+    with torch.device("meta"):
+        module = entry.build(len(labels))
+    return Classifier(module.eval(), labels=labels, settings=entry.settings, **entry.preprocessing)
+
+
+ZOO_MODEL = Library("of the zoo", "a model of this package", _from_zoo, OF_NETWORKS)
 
 
 def _checked(spec: str, classifier: Classifier) -> Classifier:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from memo_tta.data.catalog import CATALOG
+from memo_tta.data.formats.imagenet import IMAGENET_C
 from memo_tta.errors import DataError, MemoError
 from memo_tta.evaluation.comparison import ResultTable, method_results
 from memo_tta.evaluation.job import EvaluationJob
@@ -57,11 +58,17 @@ class Run:
     @cached_property
     def tables(self) -> list[ResultTable]:
         """Each block with one row per method."""
-        has_mce = self.metadata.get("metric") == "mce" or "imagenet-c" in (self.job.data if self.job else ())
         return [
-            (block, method_results(block, has_mce and block.is_corrupted, self._clean_imagenet()))
+            (block, method_results(block, self._has_mce(block), self._clean_imagenet()))
             for block in self.blocks
         ]
+
+    def _has_mce(self, block: ResultBlock) -> bool:
+        """Return whether AlexNet's errors are known for the block's images: for ImageNet-C's alone."""
+        is_published = self.metadata.get("metric") == "mce" or IMAGENET_C in (
+            self.job.data if self.job else ()
+        )
+        return is_published and block.is_corrupted and block.dataset == IMAGENET_C
 
     def _clean_imagenet(self) -> ResultBlock | None:
         """Return the clean block whose data is not in the catalog: ImageNet itself is a user's folder."""
@@ -168,8 +175,9 @@ def open_run(folder: Path) -> Run:
 def evaluate_command(job: EvaluationJob, out: Path) -> str:
     """Return the `memo evaluate` command line of a job."""
     words = ["memo", "evaluate", *job.data, "--model", job.model]
-    if job.weights is not None:
-        words += ["--weights", job.weights]
+    for name, value in job.model_arguments.items():
+        text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        words += [f"--{name.replace('_', '-')}", text]
     words += ["--methods", ",".join(job.methods)]
     for method, options in job.options.items():
         for name, value in options.items():

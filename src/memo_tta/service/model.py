@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Mapping
-from copy import copy, deepcopy
 from typing import Any
 
 from memo_tta.errors import ConfigError, MemoError, MemoWarning
@@ -26,6 +25,12 @@ class ServedModel:
                 f"{classifier.name}: takes tensors, but the service takes images: "
                 "build its Classifier with size, mean and std"
             )
+        channels = classifier.preprocessing and classifier.preprocessing.shape[0]
+        if channels not in (1, 3):
+            raise ConfigError(
+                f"{classifier.name}: takes images of {channels} channels, but the service takes "
+                "grey and RGB ones: use it from Python, with arrays"
+            )
         self.classifier, self.settings = classifier, settings
         self.fingerprint = fingerprint(classifier.module)
         self._micro_batches: dict[str, int] = {}
@@ -35,7 +40,7 @@ class ServedModel:
     @classmethod
     def load(cls, settings: Settings) -> "ServedModel":
         """Load the model that the settings name."""
-        return cls(load(settings.model, settings.weights), settings)
+        return cls(load(settings.model, **settings.model_arguments), settings)
 
     @property
     def name(self) -> str:
@@ -48,13 +53,11 @@ class ServedModel:
         """The pixels to which the shorter side of an image is resized."""
         preprocessing = self.classifier.preprocessing
         assert preprocessing is not None
-        return preprocessing.resize or preprocessing.size
+        return preprocessing.shorter_side
 
     def copy_classifier(self) -> Classifier:
         """Return the classifier with a module of its own."""
-        classifier = copy(self.classifier)
-        classifier.module = deepcopy(self.classifier.module)
-        return classifier
+        return self.classifier.independent()
 
     def build_method(self, name: str, classifier: Classifier, options: Mapping[str, Any]) -> Method[Any]:
         """Build a method; these options take precedence over the operator's."""

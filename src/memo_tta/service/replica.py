@@ -13,6 +13,7 @@ from PIL import Image
 from memo_tta.data.corruptions import corrupt
 from memo_tta.data.corruptions.severity import CorruptionLevel
 from memo_tta.errors import ModelError
+from memo_tta.image import height_and_width, to_rgb
 from memo_tta.methods import Explanation, Prediction, Status
 from memo_tta.methods.shared_work import SharedWork
 from memo_tta.models.classifier import Classifier, Point
@@ -87,8 +88,8 @@ class Replica:
         return self.fingerprint == self._served_model.fingerprint
 
     def preview(self, request: PredictionRequest, is_cancelled: IsCancelled = never_cancelled) -> np.ndarray:
-        """Return the image as the model sees it, uint8 (size, size, 3)."""
-        return self._point(request, is_cancelled)[1].fitted
+        """Return the image as the model sees it, uint8 (height, width, 3)."""
+        return to_rgb(self._point(request, is_cancelled)[1].fitted)
 
     def predict(
         self, request: PredictionRequest, is_cancelled: IsCancelled = never_cancelled
@@ -148,7 +149,7 @@ class Replica:
         corruption, severity = corruption_level
         rng = sample_rng(0, f"{corruption} {severity} {content_id(point.fitted)}")
         cropped = self.classifier.cropped()
-        return cropped, cropped.point(corrupt(point.fitted, corruption, severity, rng))
+        return cropped, cropped.point(corrupt(to_rgb(point.fitted), corruption, severity, rng))
 
     def _pixels(self, request: PredictionRequest, is_cancelled: IsCancelled) -> np.ndarray:
         """Return the pixels of the request's image; past the deadline, a large image is not decoded."""
@@ -175,9 +176,9 @@ class Replica:
                 self._predict_grey(name, {"n_views": min(WARM_UP_VIEWS, options["n_views"])}, is_cancelled)
 
     def _predict_grey(self, method: str, options: Mapping[str, Any], is_cancelled: IsCancelled) -> None:
-        size = self.classifier.size or 1
+        shape = height_and_width(self.classifier.size or 1)
         request = PredictionRequest(
-            image=np.full((size, size, 3), 128, np.uint8),
+            image=np.full((*shape, 3), 128, np.uint8),
             method=method,
             options={**self._served_model.methods[method], **options},
             deadline=np.inf,

@@ -60,7 +60,7 @@ def model_response(served_model: ServedModel, pool: Pool) -> dict[str, Any]:
         "fingerprint": served_model.fingerprint,
         "replica_fingerprints": pool.fingerprints(),
         "parameters": sum(p.numel() for p in classifier.module.parameters()),
-        "input_size": classifier.size,
+        "input_size": classifier.size if isinstance(classifier.size, int) else list(classifier.size or ()),
         "labels": classifier.labels and list(classifier.labels),
         "method": settings.method,
         "methods": served_model.methods,

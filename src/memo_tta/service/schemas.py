@@ -196,7 +196,9 @@ class ModelResponse(BaseModel):
         examples=[["3f8a0d6cbb4e0f9e2b1c7d5a6e4f3210"]],
     )
     parameters: int = Field(examples=[2426314])
-    input_size: int = Field(description="The side of its square input, in pixels.", examples=[32])
+    input_size: int | list[int] = Field(
+        description="The side of its square input in pixels, or height and width.", examples=[32]
+    )
     labels: list[str] | None = Field(
         description="The names of its classes, by index; null if they have none.",
         examples=[["airplane", "automobile"]],

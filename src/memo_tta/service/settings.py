@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from memo_tta.errors import ConfigError
@@ -16,7 +15,7 @@ class Settings:
     """The model, the default method, and the limits that no request can exceed."""
 
     model: str = "resnet26"
-    weights: Path | None = None
+    model_arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])  # others of memo_tta.load
     method: str = "memo"
     options: Mapping[str, Mapping[str, Any]] = field(
         default_factory=dict[str, Mapping[str, Any]]

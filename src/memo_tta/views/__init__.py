@@ -2,16 +2,17 @@
 
 from functools import partial
 
+from memo_tta.image import Size
 from memo_tta.registry import Registry
 from memo_tta.views.augmix import AugMix
-from memo_tta.views.crop_flip import PADDED_UP_TO, CropFlip
+from memo_tta.views.crop_flip import CropFlip, is_large
 from memo_tta.views.custom import Augmentation, per_view
 from memo_tta.views.restored_versions import RestoredVersions
 from memo_tta.views.restored_views import Restore
 
 
-def _restore(size: int) -> Augmentation:
-    return Restore(size) if size <= PADDED_UP_TO else RestoredVersions(size)
+def _restore(size: Size) -> Augmentation:
+    return RestoredVersions(size) if is_large(size) else Restore(size)
 
 
 AUGMENTATIONS = Registry(

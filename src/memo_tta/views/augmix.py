@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from memo_tta.image import Size
 from memo_tta.views import augmix_torch
 from memo_tta.views.augmix_plan import NO_NORMALISATION, AugMixPlan, plan_augmix
 from memo_tta.views.crop_flip import build_crop, check_request
@@ -15,7 +16,7 @@ from memo_tta.views.execution import cpu_execution
 class AugMix:
     """AugMix at the paper's settings. `crop` is "padded" (up to 64 pixels), "resized" (above) or "mild"."""
 
-    def __init__(self, size: int, crop: str | None = None):
+    def __init__(self, size: Size, crop: str | None = None):
         self.size = size
         self._crop = build_crop(size, crop)
 
@@ -30,7 +31,7 @@ class AugMix:
         return plan_augmix(self._crop.plan(image, n, rng), self.size, rng)
 
     def __call__(self, image: np.ndarray, n: int, rng: np.random.Generator) -> Tensor:
-        """Return n views of a uint8 (height, width, 3) image: float32 (n, 3, size, size) in 0..1."""
+        """Return n views of a uint8 image, channels last: float32 (n, channels, height, width) in 0..1."""
         return self.normalised(image, n, rng, *NO_NORMALISATION)
 
     def normalised(

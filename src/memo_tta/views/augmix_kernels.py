@@ -1,8 +1,8 @@
 """Compiled AugMix: chains of operations on planes of bytes, bit-identical to Pillow, and their mix.
 
-An image is uint8 (3, height * width). Look-up operations are not applied at once but composed into one table
-per channel until a warp follows. Pixels are indexed by unsigned integers: a signed index may be negative, and
-checking for that at every pixel prevents vectorisation.
+An image is uint8 (channels, height * width). Look-up operations are not applied at once but composed into one
+table per channel until a warp follows. Pixels are indexed by unsigned integers: a signed index may be
+negative, and checking for that at every pixel prevents vectorisation.
 """
 
 import math
@@ -14,7 +14,7 @@ from memo_tta.views.compiler import kernel
 
 # The order of augmix_plan.OPERATIONS; repeated, because cached code must depend on this file alone.
 AUTOCONTRAST, EQUALIZE, ROTATE, SOLARIZE, SHEAR_X, SHEAR_Y, TRANSLATE_X, TRANSLATE_Y, POSTERIZE = range(9)
-CHANNELS, VALUES = 3, 256
+VALUES = 256
 BLOCK = 2048  # pixels that are mixed at a time, so that their sums stay in the L1 cache
 OUTSIDE = NOT_WARPED = -1
 
@@ -23,7 +23,7 @@ OUTSIDE = NOT_WARPED = -1
 def count(image, counts):
     """Count the values of each channel, in four histograms: equal neighbours would stall each other."""
     parts = np.empty((4, VALUES), np.int32)
-    for c in range(CHANNELS):
+    for c in range(len(image)):
         plane = image[c]
         for v in range(VALUES):
             parts[0, v] = parts[1, v] = parts[2, v] = parts[3, v] = 0
@@ -76,7 +76,7 @@ def equalize(table, counts):
 @njit
 def compose(operation, parameter, table, is_tabled, counts):
     """Append a look-up operation to the table of each channel; counts are of pixels before the table."""
-    for c in range(CHANNELS):
+    for c in range(len(table)):
         if not is_tabled:
             for v in range(VALUES):
                 table[c, v] = v
@@ -95,7 +95,7 @@ def compose(operation, parameter, table, is_tabled, counts):
 
 @njit
 def look_up(image, table, out):
-    for c in range(CHANNELS):
+    for c in range(len(image)):
         values, plane, to = table[c], image[c], out[c]
         for i in range(plane.size):
             to[i] = values[plane[i]]
@@ -104,7 +104,7 @@ def look_up(image, table, out):
 @njit
 def shift(image, right, down, height, width, out):
     """Copy the pixel at (x + right, y + down) to (x, y), if it is inside the image."""
-    for c in range(CHANNELS):
+    for c in range(len(image)):
         for y in range(max(0, -down), min(height, height - down)):
             line, source = np.uint64(y * width), np.uint64((y + down) * width + right)
             for x in range(max(0, -right), min(width, width - right)):
@@ -186,7 +186,7 @@ def locate(matrix, yin, height, width, fx, fy, place):
 @njit
 def blend_two(image, source, step, fraction, first, last, out, line):
     start = np.uint64(first)
-    for c in range(CHANNELS):
+    for c in range(len(image)):
         for x in range(last - first):
             i = np.uint64(x)
             p, q = float(image[c, source + i]), float(image[c, source + i + step])
@@ -196,7 +196,7 @@ def blend_two(image, source, step, fraction, first, last, out, line):
 @njit
 def blend_four(image, source, right, down, fx, fy, first, last, out, line):
     start = np.uint64(first)
-    for c in range(CHANNELS):
+    for c in range(len(image)):
         for x in range(last - first):
             i = np.uint64(x)
             p00, p01 = float(image[c, source + i]), float(image[c, source + i + right])
@@ -225,7 +225,7 @@ def run_chain(crop, crop_counts, counts, operations, parameters, width, fill, wa
                 look_up(image, table, warped[source])
                 image, is_tabled = warped[source], False
             target = warped[slot]
-            for c in range(CHANNELS):
+            for c in range(len(target)):
                 for i in range(target.shape[1]):
                     target[c, i] = fill[c]
             if operation in (TRANSLATE_X, TRANSLATE_Y):
@@ -273,11 +273,11 @@ def add_up(c, crop, warped, slots, tables, is_tabled, own, shares, offset, terms
     " float32[::1], uint8[::1], float32[:,:,::1])"
 )
 def mix(crops, width, operations, parameters, weights, keep, scale, offset, fill, out):
-    """Write scale * mix + offset of each crop, uint8 (n, 3, pixels), to out, float32 (n, 3, pixels)."""
-    chains, pixels = operations.shape[1], crops.shape[2]
-    buffers, lines = np.empty((chains, 2, CHANNELS, pixels), np.uint8), np.empty((3, width))
-    tables, terms = np.empty((chains, CHANNELS, VALUES), np.uint8), np.empty((chains + 1, VALUES), np.float32)
-    counts, slots = np.empty((2, CHANNELS, VALUES), np.int32), np.empty(chains, np.int64)
+    """Write scale * mix + offset of each crop, uint8 (n, channels, pixels), to out, float32."""
+    chains, channels, pixels = operations.shape[1], crops.shape[1], crops.shape[2]
+    buffers, lines = np.empty((chains, 2, channels, pixels), np.uint8), np.empty((3, width))
+    tables, terms = np.empty((chains, channels, VALUES), np.uint8), np.empty((chains + 1, VALUES), np.float32)
+    counts, slots = np.empty((2, channels, VALUES), np.int32), np.empty(chains, np.int64)
     is_tabled = np.empty(chains, np.bool_)
     for view in range(len(crops)):
         crop = crops[view]
@@ -290,7 +290,7 @@ def mix(crops, width, operations, parameters, weights, keep, scale, offset, fill
             slots[k], is_tabled[k] = run_chain(
                 crop, counts[0], counts[1], steps, levels, width, fill, buffers[k], tables[k], lines
             )
-        for c in range(CHANNELS):
+        for c in range(channels):
             own, shares = keep[view] * scale[c], (np.float32(1) - keep[view]) * scale[c] * weights[view]
             to = out[view, c]
             add_up(c, crop[c], buffers, slots, tables, is_tabled, own, shares, offset[c], terms, to)

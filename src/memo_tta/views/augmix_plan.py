@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from memo_tta.image import Size, height_and_width
+
 OPERATIONS = (
     "autocontrast",
     "equalize",
@@ -25,8 +27,8 @@ WIDTH = 3  # chains of operations per view
 MAX_DEPTH = 3  # operations per chain
 NO_OPERATION = -1
 # The published code fills with the integer 128, which Pillow reads as packed RGB: dark red.
-FILL = (128, 0, 0)
-NO_NORMALISATION = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)  # mean and std that leave views in 0..1
+FILL = (128, 0, 0, 0)  # of as many channels as there are
+NO_NORMALISATION = (0.0,), (1.0,)  # mean and std that leave views in 0..1
 
 # Severity 1 of the published code: a level u from 0.1 to 1 scales each maximum by u / 10.
 LEVELS = (0.1, 1.0)
@@ -88,8 +90,8 @@ class AugMixPlan:
         return len(self.crops)
 
 
-def plan_augmix(crops: CropPlan, size: int, rng: np.random.Generator) -> AugMixPlan:
-    """Draw the chains of views that are cropped to `size` pixels square."""
+def plan_augmix(crops: CropPlan, size: Size, rng: np.random.Generator) -> AugMixPlan:
+    """Draw the chains of views that are cropped to `size`."""
     n = len(crops)
     weights = rng.dirichlet((1.0,) * WIDTH, size=n).astype(np.float32)
     keep = rng.beta(1.0, 1.0, size=n).astype(np.float32)
@@ -101,22 +103,25 @@ def plan_augmix(crops: CropPlan, size: int, rng: np.random.Generator) -> AugMixP
     return AugMixPlan(crops, operations, _parameters(operations, level, negative, size), weights, keep)
 
 
-def _parameters(operations: np.ndarray, level: np.ndarray, negative: np.ndarray, size: int) -> np.ndarray:
+def _parameters(operations: np.ndarray, level: np.ndarray, negative: np.ndarray, size: Size) -> np.ndarray:
     """Return levels in the unit of each operation; integers are truncated, as in the published code."""
     start, maximum, is_relative, is_integer, is_decrease = SCALE_ROWS.T
-    amount = level * np.where(is_relative, size * maximum, maximum)[operations] / 10
+    height, width = height_and_width(size)
+    side = np.array([height if name.endswith("_y") else width for name in (*OPERATIONS, "none")])
+    amount = level * np.where(is_relative, side * maximum, maximum)[operations] / 10
     amount = np.where(is_integer[operations], np.trunc(amount), amount)
     return start[operations] + np.where(negative | (is_decrease[operations] > 0), -amount, amount)
 
 
-def plan_padded_crops(size: int, padding: int, n: int, rng: np.random.Generator) -> CropPlan:
-    """Draw `size` x `size` crops of an image padded on every side; half of them are flipped."""
-    corner = rng.integers(0, 2 * padding + 1, size=(n, 2))
-    box = np.concatenate([corner, np.full((n, 2), size)], axis=1)
+def plan_padded_crops(size: Size, padding: Size, n: int, rng: np.random.Generator) -> CropPlan:
+    """Draw crops of `size` from an image padded on every side; half of them are flipped."""
+    # Of one bound, numpy draws other numbers than of two equal ones.
+    corner = rng.integers(0, 2 * np.asarray(padding) + 1, size=(n, 2))
+    box = np.concatenate([corner, np.full((n, 2), height_and_width(size))], axis=1)
     return CropPlan(box, rng.random(n) < 0.5)
 
 
-def plan_even_crops(size: int, padding: int, n: int, rng: np.random.Generator) -> CropPlan:
+def plan_even_crops(size: Size, padding: Size, n: int, rng: np.random.Generator) -> CropPlan:
     """Draw padded crops that are spread evenly over the shifts, every other one flipped.
 
     An average over them has less variance than over independent crops. They are points of a low-discrepancy
@@ -124,30 +129,40 @@ def plan_even_crops(size: int, padding: int, n: int, rng: np.random.Generator) -
     """
     start, first_flip = rng.random(2), int(rng.integers(2))
     position = (start + np.arange(n)[:, None] * R2_STEP) % 1
-    corner = (position * (2 * padding + 1)).astype(int)
-    box = np.concatenate([corner, np.full((n, 2), size)], axis=1)
+    corner = (position * (2 * np.array(height_and_width(padding)) + 1)).astype(int)
+    box = np.concatenate([corner, np.full((n, 2), height_and_width(size))], axis=1)
     return CropPlan(box, (np.arange(n) + first_flip) % 2 == 1)
 
 
 def plan_resized_crops(
-    height: int, width: int, n: int, rng: np.random.Generator, area: tuple[float, float] = CROP_AREA
+    height: int,
+    width: int,
+    n: int,
+    rng: np.random.Generator,
+    area: tuple[float, float] = CROP_AREA,
+    aspect: float = 1.0,
 ) -> CropPlan:
-    """Draw crops of random area and aspect ratio, to be resized; half of them are flipped."""
-    box = np.array([_resized_crop(height, width, area, rng) for _ in range(n)]).reshape(n, 4)
+    """Draw crops of random area, to be resized to this width per height; half of them are flipped."""
+    bounds = (aspect * CROP_ASPECT[0], aspect * CROP_ASPECT[1])
+    box = np.array([_resized_crop(height, width, area, bounds, rng) for _ in range(n)]).reshape(n, 4)
     return CropPlan(box, rng.random(n) < 0.5)
 
 
 def _resized_crop(
-    height: int, width: int, fractions: tuple[float, float], rng: np.random.Generator
+    height: int,
+    width: int,
+    fractions: tuple[float, float],
+    aspects: tuple[float, float],
+    rng: np.random.Generator,
 ) -> tuple[int, int, int, int]:
     for _ in range(CROP_TRIES):
         area = height * width * rng.uniform(*fractions)
-        aspect = math.exp(rng.uniform(math.log(CROP_ASPECT[0]), math.log(CROP_ASPECT[1])))
+        aspect = math.exp(rng.uniform(math.log(aspects[0]), math.log(aspects[1])))
         w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
         if 0 < w <= width and 0 < h <= height:
             top, left = rng.integers(height - h + 1), rng.integers(width - w + 1)
             return int(top), int(left), h, w
     # No crop fits, as for very long images: take the centre, with the nearest allowed aspect ratio.
-    w = min(width, max(1, round(height * CROP_ASPECT[1])))
-    h = min(height, max(1, round(width / CROP_ASPECT[0])))
+    w = min(width, max(1, round(height * aspects[1])))
+    h = min(height, max(1, round(width / aspects[0])))
     return (height - h) // 2, (width - w) // 2, h, w

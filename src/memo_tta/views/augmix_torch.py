@@ -1,7 +1,7 @@
 """AugMix plans carried out by torch alone, on any device, with many views at once.
 
-Chains are rows, uint8 (rows, 3, height, width). At each depth, all rows with the same operation are processed
-together; all kinds of warps count as one operation.
+Chains are rows, uint8 (rows, channels, height, width). At each depth, all rows with the same operation are
+processed together; all kinds of warps count as one operation.
 """
 
 import math
@@ -25,12 +25,12 @@ def mix(
     mean: Sequence[float] = NO_NORMALISATION[0],
     std: Sequence[float] = NO_NORMALISATION[1],
 ) -> Tensor:
-    """Return normalised views, float32 on the device, of crops, uint8 (n, 3, height, width)."""
+    """Return normalised views, float32 on the device, of crops, uint8 (n, channels, height, width)."""
     n, _, height, width = crops.shape
     step = max(1, CPU_PIXELS // (height * width)) if torch.device(device).type == "cpu" else n
     parts = [slice(first, first + step) for first in range(0, n, step)]
     views = torch.cat([_mix_part(plan, part, torch.from_numpy(crops[part]).to(device)) for part in parts])
-    centre, spread = (torch.tensor(values, device=device).view(3, 1, 1) for values in (mean, std))
+    centre, spread = (torch.tensor(values, device=device).view(-1, 1, 1) for values in (mean, std))
     return views.div_(255).sub_(centre).div_(spread)
 
 
@@ -65,7 +65,7 @@ def _real(device: torch.device) -> torch.dtype:
 
 
 def _look_up(images: Tensor, tables: Tensor) -> Tensor:
-    """Map every pixel by its channel's table; tables are uint8 (rows, 3, 256)."""
+    """Map every pixel by its channel's table; tables are uint8 (rows, channels, 256)."""
     return tables.gather(2, images.flatten(2).long()).view_as(images)
 
 

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from memo_tta.errors import ConfigError, InputError
+from memo_tta.image import Size, height_and_width
 from memo_tta.registry import Registry
 from memo_tta.views.augmix_plan import (
     CROP_AREA,
@@ -17,6 +18,7 @@ from memo_tta.views.execution import cpu_execution
 
 # Images up to this size are padded and cropped, as for CIFAR; larger ones are cropped and resized.
 PADDED_UP_TO = 64
+MAX_CHANNELS = 4
 
 
 class PaddedCrop:
@@ -24,16 +26,16 @@ class PaddedCrop:
 
     whole_image = False
 
-    def __init__(self, size: int):
+    def __init__(self, size: Size):
         self.size = size
-        self.padding = size // 8
+        self.padding = padding_of(size)
 
     def plan(self, image: np.ndarray, n: int, rng: np.random.Generator) -> CropPlan:
-        check_square(image, self.size, ", or use crop='resized'")
+        check_size(image, self.size, ", or use crop='resized'")
         return plan_padded_crops(self.size, self.padding, n, rng)
 
     def cut(self, image: np.ndarray, plan: CropPlan) -> np.ndarray:
-        """Return the n crops, uint8 (n, 3, size, size)."""
+        """Return the n crops, uint8 (n, channels, height, width)."""
         return cpu_execution().padded_crops(image, plan, self.size, self.padding)
 
 
@@ -43,15 +45,15 @@ class ResizedCrop:
     whole_image = True
     area = CROP_AREA
 
-    def __init__(self, size: int):
+    def __init__(self, size: Size):
         self.size = size
 
     def plan(self, image: np.ndarray, n: int, rng: np.random.Generator) -> CropPlan:
-        height, width = image.shape[:2]
-        return plan_resized_crops(height, width, n, rng, self.area)
+        height, width = height_and_width(self.size)
+        return plan_resized_crops(image.shape[0], image.shape[1], n, rng, self.area, width / height)
 
     def cut(self, image: np.ndarray, plan: CropPlan) -> np.ndarray:
-        """Return the n crops, uint8 (n, 3, size, size)."""
+        """Return the n crops, uint8 (n, channels, height, width)."""
         return cpu_execution().resized_crops(image, plan, self.size)
 
 
@@ -66,35 +68,48 @@ CROPS = Registry("crop", {"padded": PaddedCrop, "resized": ResizedCrop, "mild": 
 
 
 def check_request(image: np.ndarray, n: int) -> None:
-    """Raise an error if the image is not uint8 RGB, or n is less than 1."""
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
+    """Raise an error if the image is not uint8 with its channels last, or n is less than 1."""
+    is_image = image.ndim == 3 and image.shape[2] <= MAX_CHANNELS and image.size > 0
+    if not is_image or image.dtype != np.uint8:
         raise InputError(
-            f"views: expected a uint8 image of shape (height, width, 3), got {image.dtype} {image.shape}"
+            "views: expected a uint8 image of shape (height, width, 3), or with 1, 2 or 4 channels, "
+            f"got {image.dtype} {image.shape}"
         )
     if n < 1:
         raise ConfigError(f"n_views: expected at least 1, got {n}")
 
 
-def check_square(image: np.ndarray, size: int, alternative: str = "") -> None:
-    """Raise an error if the image is not `size` pixels square; `alternative` ends the message."""
-    if image.shape[:2] != (size, size):
+def check_size(image: np.ndarray, size: Size, alternative: str = "") -> None:
+    """Raise an error if the image is not of this size; `alternative` ends the message."""
+    height, width = height_and_width(size)
+    if image.shape[:2] != (height, width):
         raise InputError(
-            f"views: expected an image of {size} x {size} pixels, "
+            f"views: expected an image of {width} x {height} pixels, "
             f"got {image.shape[1]} x {image.shape[0]}: resize it first{alternative}"
         )
 
 
-def build_crop(size: int, crop: str | None) -> PaddedCrop | ResizedCrop:
+def is_large(size: Size) -> bool:
+    """Return whether images of this size are cropped as large ones: neither padded nor translated."""
+    return max(height_and_width(size)) > PADDED_UP_TO
+
+
+def padding_of(size: Size) -> Size:
+    """Return by how many pixels the sides of small images are padded: an eighth."""
+    return size // 8 if isinstance(size, int) else (size[0] // 8, size[1] // 8)
+
+
+def build_crop(size: Size, crop: str | None) -> PaddedCrop | ResizedCrop:
     """Return the named kind of crop, or by default the one that suits the size."""
-    if size < 1:
+    if min(height_and_width(size)) < 1:
         raise ConfigError(f"size: expected at least 1, got {size}")
-    return CROPS[crop or ("padded" if size <= PADDED_UP_TO else "resized")](size)
+    return CROPS[crop or ("resized" if is_large(size) else "padded")](size)
 
 
 class CropFlip:
     """Random crop and flip. `crop` is "padded" (up to 64 pixels), "resized" (above) or "mild"."""
 
-    def __init__(self, size: int, crop: str | None = None):
+    def __init__(self, size: Size, crop: str | None = None):
         self._crop = build_crop(size, crop)
 
     @property
@@ -103,7 +118,7 @@ class CropFlip:
         return self._crop.whole_image
 
     def __call__(self, image: np.ndarray, n: int, rng: np.random.Generator) -> Tensor:
-        """Return n views of a uint8 (height, width, 3) image: float32 (n, 3, size, size) in 0..1."""
+        """Return n views of a uint8 image, channels last: float32 (n, channels, height, width) in 0..1."""
         check_request(image, n)
         crops = self._crop.cut(image, self._crop.plan(image, n, rng))
         return torch.from_numpy(crops).float().div_(255)

@@ -10,7 +10,6 @@ from numba import njit
 
 from memo_tta.views.compiler import kernel
 
-CHANNELS = 3
 PRECISION = 22  # bits of the weights
 ROUNDING = 1 << (PRECISION - 1)
 TILE = 16
@@ -18,18 +17,18 @@ TILE = 16
 
 @kernel("(uint8[:,:,::1], int64[:,::1], boolean[::1], uint8[:,:,:,::1])")
 def cut(padded, box, flip, out):
-    """Write square crops of a (3, height, width) image, flipped or not, to out, (n, 3, size, size)."""
-    size = out.shape[3]
+    """Write crops of a (channels, height, width) image, flipped or not, to out, (n, channels, ...)."""
+    height, width = out.shape[2], out.shape[3]
     for view in range(len(out)):
         top, left = box[view, 0], np.uint64(box[view, 1])
-        for c in range(CHANNELS):
-            for y in range(size):
+        for c in range(len(padded)):
+            for y in range(height):
                 source, line = np.uint64(top + y), out[view, c, y]
                 if flip[view]:
-                    for x in range(size):
-                        line[x] = padded[c, source, left + np.uint64(size - 1 - x)]
+                    for x in range(width):
+                        line[x] = padded[c, source, left + np.uint64(width - 1 - x)]
                 else:
-                    for x in range(size):
+                    for x in range(width):
                         line[x] = padded[c, source, left + np.uint64(x)]
 
 
@@ -100,13 +99,14 @@ def turn(image, out):
 
 @njit
 def resize_plane(plane, corner, extent, flips, narrow, turned, sums, out):
-    """Resize the box of a plane at `corner`, of `extent`, to a square: first axis first, then the second."""
-    size = len(out)
+    """Resize the box of a plane at `corner`, of `extent`, to the transpose of out: first axis first."""
+    size = len(narrow)
     first, number, weights = shares(extent[0], size)
     for i in range(size):
         line = narrow[size - 1 - i if flips[0] else i, : extent[1]]
         weigh(plane, corner[0] + first[i], number[i], weights[i], corner[1], sums, line)
     turn(narrow, turned[: extent[1]])
+    size = len(out)
     first, number, weights = shares(extent[1], size)
     for i in range(size):
         line = out[size - 1 - i if flips[1] else i]
@@ -115,18 +115,20 @@ def resize_plane(plane, corner, extent, flips, narrow, turned, sums, out):
 
 @kernel("(uint8[:,:,::1], uint8[:,:,::1], int64[:,::1], boolean[::1], uint8[:,:,:,::1])")
 def resize(rows, columns, box, flip, out):
-    """Write resized boxes of an image, (3, height, width) and transposed, to out, (n, 3, size, size)."""
-    size, longest = out.shape[3], max(rows.shape[1:])
-    narrow, turned = np.empty((size, longest), np.uint8), np.empty((longest, size), np.uint8)
-    square, sums = np.empty((size, size), np.uint8), np.empty(max(size, longest), np.int32)
+    """Write resized boxes of an image, channels first, and of its transpose, to out, (n, channels, ...)."""
+    to_height, to_width, longest = out.shape[2], out.shape[3], max(rows.shape[1:])
+    low, low_turned = np.empty((to_height, longest), np.uint8), np.empty((longest, to_height), np.uint8)
+    narrow, narrow_turned = np.empty((to_width, longest), np.uint8), np.empty((longest, to_width), np.uint8)
+    transposed = np.empty((to_width, to_height), np.uint8)
+    sums = np.empty(max(to_height, to_width, longest), np.int32)
     for view in range(len(out)):
         top, left, height, width = box[view]
-        for c in range(CHANNELS):
+        for c in range(len(rows)):
             # The order of the axes changes the rounding; this is the order of Pillow 13 and newer.
-            if height > size and height - size > 2 * (width - size):
-                flips = (False, flip[view])
-                resize_plane(rows[c], (top, left), (height, width), flips, narrow, turned, sums, square)
-                turn(square, out[view, c])
+            if height > to_height and height - to_height > 2 * (width - to_width):
+                flips, extent = (False, flip[view]), (height, width)
+                resize_plane(rows[c], (top, left), extent, flips, low, low_turned, sums, transposed)
+                turn(transposed, out[view, c])
             else:
-                flips, to = (flip[view], False), out[view, c]
-                resize_plane(columns[c], (left, top), (width, height), flips, narrow, turned, sums, to)
+                flips, extent, to = (flip[view], False), (width, height), out[view, c]
+                resize_plane(columns[c], (left, top), extent, flips, narrow, narrow_turned, sums, to)

@@ -41,7 +41,7 @@ def per_view(make_view: Callable[[Any, np.random.Generator], Any]) -> Augmentati
     """
 
     def augment(image: Any, n: int, rng: np.random.Generator, /) -> Tensor:
-        views = [_to_tensor(make_view(image, rng)) for _ in range(n)]
+        views = [_to_tensor(make_view(image, rng), image) for _ in range(n)]
         shapes = {tuple(view.shape) for view in views}
         if len(shapes) > 1:
             raise InputError(f"augment: expected views of one shape, got {sorted(shapes)}")
@@ -52,12 +52,13 @@ def per_view(make_view: Callable[[Any, np.random.Generator], Any]) -> Augmentati
     return augment
 
 
-def _to_tensor(view: Any) -> Tensor:
-    """Return a view as a tensor; uint8 images become (3, height, width) in 0..1."""
+def _to_tensor(view: Any, image: Any) -> Tensor:
+    """Return a view as a tensor; uint8 images become (channels, height, width) in 0..1."""
     if isinstance(view, Tensor):
         return view
     if isinstance(view, Image.Image):
-        view = np.asarray(view.convert("RGB"))
+        is_grey = isinstance(image, np.ndarray) and image.shape[2:] == (1,)
+        view = np.atleast_3d(np.asarray(view.convert("L" if is_grey else "RGB")))
     if isinstance(view, np.ndarray):
         if view.dtype == np.uint8 and view.ndim == 3:
             return torch.from_numpy(np.array(view.transpose(2, 0, 1))).float() / 255

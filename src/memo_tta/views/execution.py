@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from torch import Tensor
 
+from memo_tta.image import Size
 from memo_tta.views.augmix_plan import AugMixPlan, CropPlan
 
 
@@ -16,16 +17,16 @@ class Execution(Protocol):
 
     NAME: str
 
-    def padded_crops(self, image: np.ndarray, plan: CropPlan, size: int, padding: int) -> np.ndarray:
-        """Return crops, uint8 (n, 3, size, size), of a zero-padded uint8 (height, width, 3) image."""
+    def padded_crops(self, image: np.ndarray, plan: CropPlan, size: Size, padding: Size) -> np.ndarray:
+        """Return crops, uint8 (n, channels, height, width), of a zero-padded image, channels last."""
         ...
 
-    def resized_crops(self, image: np.ndarray, plan: CropPlan, size: int) -> np.ndarray:
-        """Return crops, uint8 (n, 3, size, size), of a uint8 (height, width, 3) image."""
+    def resized_crops(self, image: np.ndarray, plan: CropPlan, size: Size) -> np.ndarray:
+        """Return crops, uint8 (n, channels, height, width), of a uint8 image, channels last."""
         ...
 
     def mix(self, plan: AugMixPlan, crops: np.ndarray, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-        """Return normalised views, float32, of crops, uint8 (n, 3, height, width)."""
+        """Return normalised views, float32, of crops, uint8 (n, channels, height, width)."""
         ...
 
 

@@ -1,8 +1,8 @@
 """Restorations: estimates of the image before noise, blur or haze.
 
-Each restoration takes an image, float32 (3, height, width) in 0..1, measures its degradation, and removes
-what exceeds that of clean photographs; an image without it is returned unchanged. Widths are measured in
-pixels, so they fit images of any size. Results may lie outside 0..1. A new restoration is a function and a
+Each restoration takes an image, float32 (channels, height, width) in 0..1, measures its degradation, and
+removes what exceeds that of clean photographs; an image without it is returned unchanged. Widths are measured
+in pixels, so they fit images of any size. Results may lie outside 0..1. A new restoration is a function and a
 row of the table.
 """
 
@@ -30,7 +30,8 @@ THRESHOLD = 3.5  # coefficients below this many standard deviations of the noise
 NOISE_TO_SIGNAL = 0.005  # assumed by the deconvolution
 MAX_BLUR = 3.0  # standard deviation in pixels of the widest blur that can be undone
 MIN_BLUR = 0.2
-# Luminance and two colour differences, orthogonal: structure is in the first, noise in all three.
+# Luminance and two colour differences, orthogonal: structure is in the first, noise in all three. Channels
+# that are not colours are taken one by one.
 COLOUR_BASIS = ((1, 1, 1), (1, 0, -1), (1, -2, 1))
 
 
@@ -57,7 +58,8 @@ def denoise(x: Tensor) -> Tensor:
     variance = noise_variance(x) - MAX_NOISE**2
     if variance <= 0:
         return x
-    colours = F.normalize(torch.tensor(COLOUR_BASIS, dtype=x.dtype, device=x.device))
+    basis = torch.tensor(COLOUR_BASIS) if len(x) == len(COLOUR_BASIS) else torch.eye(len(x))
+    colours = F.normalize(basis.to(x))
     threshold = THRESHOLD * math.sqrt(variance)
     clean = [_denoise_colour(colour, threshold) for colour in torch.einsum("ij,jhw->ihw", colours, x)]
     return torch.einsum("ji,jhw->ihw", colours, torch.stack(clean))

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from memo_tta.views.crop_flip import check_request, check_square
+from memo_tta.image import Size
+from memo_tta.views.crop_flip import check_request, check_size
 from memo_tta.views.restoration import restore
 from memo_tta.views.restored_views import to_float
 
@@ -22,7 +23,7 @@ class RestoredVersions:
     running_views = 2  # the half-restored ones are for mixed batch-norm statistics
     starts_with_image = True
 
-    def __init__(self, size: int):
+    def __init__(self, size: Size):
         self._size = size
 
     def groups(self, n: int) -> dict[str, int]:
@@ -30,9 +31,9 @@ class RestoredVersions:
         return dict.fromkeys(VERSIONS[:n], 1)
 
     def __call__(self, image: np.ndarray, n: int, _rng: np.random.Generator) -> Tensor:
-        """Return the first n versions of a uint8 (height, width, 3) image: float32 (n, 3, size, size)."""
+        """Return the first n versions of a uint8 image: float32 (n, channels, height, width)."""
         check_request(image, n)
-        check_square(image, self._size)
+        check_size(image, self._size)
         plain = to_float(image)
         restored = restore(plain) if n > 1 else plain
         half = (plain + restored) / 2
@@ -40,5 +41,5 @@ class RestoredVersions:
 
     def preview(self, image: np.ndarray, _n: int, _rng: np.random.Generator) -> Tensor:
         """Return the mirror image, without restoration, which is expensive."""
-        check_square(image, self._size)
+        check_size(image, self._size)
         return to_float(image).flip(2)[None]

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from memo_tta.errors import ConfigError
+from memo_tta.image import Size, height_and_width
 from memo_tta.views.augmix_plan import CropPlan, plan_even_crops
-from memo_tta.views.crop_flip import check_request, check_square
+from memo_tta.views.crop_flip import check_request, check_size, padding_of
 from memo_tta.views.restoration import RESTORATIONS
 
 # Chosen by studies/choose_restorations.py on validation corruptions and clean images.
@@ -23,7 +24,7 @@ DEFAULT_SHARES = MappingProxyType({"plain": 1, "restored": 3})
 class Restore:
     """Views of the image and its restorations; `shares` are their relative numbers of shifted views."""
 
-    def __init__(self, size: int, shares: Mapping[str, int] = DEFAULT_SHARES):
+    def __init__(self, size: Size, shares: Mapping[str, int] = DEFAULT_SHARES):
         if not shares:
             raise ConfigError("shares: expected at least one version of the image, got none")
         for name, share in shares.items():
@@ -31,7 +32,7 @@ class Restore:
             if share < 1:
                 raise ConfigError(f"shares: expected at least 1 for {name!r}, got {share}")
         self._size, self._shares = size, dict(shares)
-        self._padding = size // 8
+        self._padding = padding_of(size)
 
     def groups(self, n: int) -> dict[str, int]:
         """Return the number of views of each version, in order; a version without any is left out."""
@@ -42,9 +43,9 @@ class Restore:
     def __call__(
         self, image: np.ndarray, n: int, rng: np.random.Generator, device: torch.device | str = "cpu"
     ) -> Tensor:
-        """Return n views of a uint8 (height, width, 3) image, grouped: float32 (n, 3, size, size) in 0..1."""
+        """Return n views of a uint8 image, grouped: float32 (n, channels, height, width) in 0..1."""
         check_request(image, n)
-        check_square(image, self._size)
+        check_size(image, self._size)
         x, views = to_float(image, device), list[Tensor]()
         for name, count in self.groups(n).items():
             version = RESTORATIONS[name](x).clamp(0, 1)
@@ -52,7 +53,8 @@ class Restore:
         return torch.stack(views)
 
     def _shifted(self, version: Tensor, crops: CropPlan) -> Iterator[Tensor]:
-        padded = F.pad(version, (self._padding,) * 4)
+        down, right = height_and_width(self._padding)
+        padded = F.pad(version, (right, right, down, down))
         for (top, left, height, width), flip in zip(crops.box, crops.flip, strict=True):
             view = padded[:, top : top + height, left : left + width]
             yield view.flip(2) if flip else view
@@ -68,7 +70,7 @@ class Restore:
     ) -> Tensor:
         """Return the same views normalised and on the device."""
         views = self(image, n, rng, device)
-        centre, spread = (views.new_tensor(values).view(3, 1, 1) for values in (mean, std))
+        centre, spread = (views.new_tensor(values).view(-1, 1, 1) for values in (mean, std))
         return (views - centre) / spread
 
     def preview(self, image: np.ndarray, n: int, rng: np.random.Generator) -> Tensor:
@@ -77,5 +79,5 @@ class Restore:
 
 
 def to_float(image: np.ndarray, device: torch.device | str = "cpu") -> Tensor:
-    """Return a uint8 (height, width, 3) image as float32 (3, height, width) in 0..1."""
+    """Return a uint8 (height, width, channels) image as float32 (channels, height, width) in 0..1."""
     return torch.from_numpy(image.copy()).to(device).permute(2, 0, 1).float().div_(255)

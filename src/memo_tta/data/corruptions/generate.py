@@ -1,6 +1,7 @@
 """Write corrupted copies of a data set: CIFAR-10-C's layout for arrays, ImageNet-C's for image files."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -15,20 +16,20 @@ from PIL import Image
 
 from memo_tta import __version__
 from memo_tta.data.catalog import load_dataset, locate
-from memo_tta.data.corrupted_dataset import corrupted
+from memo_tta.data.corrupted_dataset import corrupted, crop_like_imagenet_c
 from memo_tta.data.corruptions.frost import frost_pictures, frost_source
 from memo_tta.data.corruptions.severity import CORRUPTIONS, SEVERITIES
 from memo_tta.data.dataset import Dataset
 from memo_tta.data.formats.cifar import METADATA_FILE, N_SEVERITIES, read_metadata
-from memo_tta.data.formats.folder import FileImages
+from memo_tta.data.formats.folder import FolderImages
 from memo_tta.errors import ConfigError, DataError, InputError
 from memo_tta.files import atomic_file, remove_partial_files
-from memo_tta.seeding import SampleId
 from memo_tta.workers import Engine
 from memo_tta.workers.environment import environment
 
 ARRAY_BATCH, FILE_BATCH = 250, 16  # images per work item of a worker
 JPEG_QUALITY = 85  # as in ImageNet-C
+NOT_IN_FOLDER_NAMES = re.compile(r"[/\\\0]|^\.+")
 
 OnImages = Callable[[int, int], None]  # images so far, images in total
 
@@ -75,12 +76,12 @@ def generate(job: CorruptionJob, engine: Engine[Any, Any], on_images: OnImages) 
     remove_partial_files(job.out)
     _write_metadata(job, dataset)
     facts = {"frost": frost_source}
-    if isinstance(dataset.images, FileImages):
-        engine.check_nodes(partial(environment, [*paths, job.out], facts))  # the workers write to job.out
-        return _write_folders(job, dataset, engine, on_images)
-    engine.check_nodes(partial(environment, paths, facts))
-    _write_arrays(job, dataset, engine, on_images)
-    return []
+    if isinstance(dataset.images, np.ndarray):
+        engine.check_nodes(partial(environment, paths, facts))
+        _write_arrays(job, dataset, engine, on_images)
+        return []
+    engine.check_nodes(partial(environment, [*paths, job.out], facts))  # the workers write to job.out
+    return _write_folders(job, dataset, engine, on_images)
 
 
 def _write_metadata(job: CorruptionJob, dataset: Dataset) -> None:
@@ -121,7 +122,7 @@ def _write_arrays(
     """Write labels.npy, and one .npy file per corruption with its five severities in a row."""
     with atomic_file(job.out / "labels.npy") as temporary, temporary.open("wb") as file:
         np.save(file, np.tile(dataset.targets, N_SEVERITIES))
-    shape = (N_SEVERITIES * len(dataset), *dataset[0].image.shape)
+    shape = (N_SEVERITIES * len(dataset), *crop_like_imagenet_c(dataset[0].image).shape)
     missing = [name for name in job.corruptions if not (job.out / f"{name}.npy").exists()]
     batches = _batches(job, missing, len(dataset), ARRAY_BATCH)
     done, total = 0, len(missing) * shape[0]
@@ -146,7 +147,7 @@ def _write_folders(
     job: CorruptionJob, dataset: Dataset, engine: Engine[Any, Any], on_images: OnImages
 ) -> list[str]:
     """Write CORRUPTION/SEVERITY/CLASS/NAME.JPEG for every image; return the reasons for skipped ones."""
-    names = Counter(_jpeg_name(dataset.id(position)) for position in range(len(dataset)))
+    names = Counter(_jpeg_name(dataset, position) for position in range(len(dataset)))
     name, times = names.most_common(1)[0]
     if times > 1:
         raise DataError(f"{job.spec}: {times} images would become {name}: rename all but one")
@@ -163,10 +164,10 @@ def _write_folders(
 
 def write_batch(batch: CorruptionBatch) -> list[str]:
     """Write the files of the batch that are missing; return the reason for each image that was skipped."""
-    dataset, skipped = batch.dataset(), list[str]()
+    clean, dataset, skipped = _load(batch.job.spec), batch.dataset(), list[str]()
     folder = batch.job.out / batch.corruption / str(batch.severity)
     for position in batch.positions:
-        path = folder / _jpeg_name(dataset.id(position))
+        path = folder / _jpeg_name(clean, position)
         if path.exists():
             continue
         try:
@@ -181,5 +182,9 @@ def write_batch(batch: CorruptionBatch) -> list[str]:
     return skipped
 
 
-def _jpeg_name(sample_id: SampleId) -> str:
-    return str(Path(str(sample_id)).with_suffix(".JPEG"))
+def _jpeg_name(dataset: Dataset, position: int) -> str:
+    """Return CLASS/NAME.JPEG for an image of the clean data set."""
+    if isinstance(dataset.images, FolderImages):
+        return str(Path(str(dataset.id(position))).with_suffix(".JPEG"))
+    label = NOT_IN_FOLDER_NAMES.sub("_", dataset.labels[int(dataset.targets[position])])
+    return f"{label}/{position:06}.JPEG"

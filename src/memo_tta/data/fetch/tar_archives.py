@@ -5,16 +5,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import Self
 
 from memo_tta.archives import damage_raises
 from memo_tta.data.fetch.download import verify_checksum
+from memo_tta.data.tar_members import members, open_plain_tar
 from memo_tta.errors import DataError
 from memo_tta.files import data_folder
 
-MAX_NAME = 1 << 16  # bytes of a header that gives a member a long name
 MAX_DEPTH = 8  # folders inside each other; ImageNet-C has four
-NAMES = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME)
 
 
 @dataclass(frozen=True)
@@ -49,34 +47,14 @@ class TarArchive:
                     source.rename(target)
 
 
-class PlainHeader(tarfile.TarInfo):
-    """A member's header that is refused unless it is of a file, of a folder or of a long name."""
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        header = super().frombuf(buf, encoding, errors)
-        is_plain = header.type in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE)
-        if not is_plain and (header.type not in NAMES or header.size > MAX_NAME):
-            raise ValueError(
-                f"{header.name}: expected a file or a folder, got a link, a device or another type"
-            )
-        if header.size < 0:
-            raise ValueError(f"{header.name} has a size of {header.size} bytes")
-        return header
-
-
 def _extract(path: Path, folder: Path) -> None:
-    """Extract an uncompressed tar file, which cannot hold more than its own size."""
-    with tarfile.open(path, "r:", tarinfo=PlainHeader) as tar:
-        tar.extractall(folder, _members(tar, path.stat().st_size), filter="data")
+    with open_plain_tar(path) as tar:
+        tar.extractall(folder, _shallow(members(tar, path.stat().st_size)), filter="data")
 
 
-def _members(tar: tarfile.TarFile, size: int) -> Iterator[tarfile.TarInfo]:
-    """Yield the members, and forget them: there may be a million."""
-    while member := tar.next():
-        tar.members.clear()  # pyright: ignore[reportAttributeAccessIssue]
-        if member.issparse() or not 0 <= member.size <= size - member.offset_data:
-            raise ValueError(f"{member.name}: expected {member.size} bytes, found fewer")
+def _shallow(found: Iterator[tarfile.TarInfo]) -> Iterator[tarfile.TarInfo]:
+    """Yield the members; raise for one that is deep inside folders."""
+    for member in found:
         if len(PurePosixPath(member.name).parts) > MAX_DEPTH:
             raise ValueError(f"{member.name}: more than {MAX_DEPTH} folders inside each other")
         yield member

@@ -3,10 +3,15 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from memo_tta.class_lists import class_list
 from memo_tta.data.dataset import Dataset
-from memo_tta.data.formats.folder import FileImages, class_folders, list_images
+from memo_tta.data.formats.folder import FolderImages, class_folders, list_images
 from memo_tta.errors import DataError
+
+IMAGENET_C = "imagenet-c"
+IMAGES_PER_CLASS = 50  # in ImageNet-C, of each of the 1,000 classes, at every corruption and severity
 
 
 def open_imagenet(path: Path, name: str | None = None) -> Dataset:
@@ -14,7 +19,7 @@ def open_imagenet(path: Path, name: str | None = None) -> Dataset:
     wnids = class_list("imagenet-wnids")
     folders = _check_wnids(path, wnids, "ImageNet's 1,000 classes")
     names, targets = list_images(path, folders, wnids.index)
-    return Dataset(name or path.name, FileImages(path, names), targets, class_list("imagenet"), ids=names)
+    return Dataset(name or path.name, FolderImages(path, names), targets, class_list("imagenet"), ids=names)
 
 
 def open_imagenet_subset(path: Path, name: str) -> Dataset:
@@ -25,7 +30,7 @@ def open_imagenet_subset(path: Path, name: str) -> Dataset:
     all_wnids, all_labels = class_list("imagenet-wnids"), class_list("imagenet")
     classes = [all_wnids.index(wnid) for wnid in wnids]
     labels = [all_labels[index] for index in classes]
-    return Dataset(name, FileImages(path, names), targets, labels, ids=names, classes=classes)
+    return Dataset(name, FolderImages(path, names), targets, labels, ids=names, classes=classes)
 
 
 def open_imagenet_c(path: Path, corruption: str, severity: int) -> Dataset:
@@ -34,8 +39,17 @@ def open_imagenet_c(path: Path, corruption: str, severity: int) -> Dataset:
     if not folder.is_dir():
         how_to_get = "get it with `memo data get imagenet-c`, or make it with `memo corrupt`"
         raise DataError(f"{folder}: no such folder: {how_to_get}")
-    part = open_imagenet(folder, "imagenet-c")
+    part = open_imagenet(folder, IMAGENET_C)
     return replace(part, corruption=corruption, severity=severity, cropped=True, metric="mce")
+
+
+def open_own_imagenet_c(path: Path, corruption: str, severity: int) -> Dataset:
+    """Open one part of a folder in ImageNet-C's layout, which is ImageNet-C only if it is complete."""
+    part = open_imagenet_c(path, corruption, severity)
+    if (np.bincount(part.targets, minlength=len(part.labels)) == IMAGES_PER_CLASS).all():
+        return part
+    name = f"own {IMAGENET_C}" if path.name == IMAGENET_C else path.name
+    return replace(part, name=name, metric="error")
 
 
 def is_imagenet(path: Path) -> bool:
