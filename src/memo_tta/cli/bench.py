@@ -29,9 +29,8 @@ def bench(
     """Measure speed and memory on this machine, mostly as ratios between two sides that take turns.
 
     The parts are views, prediction, adaptation, restore, shared_passes, last_blocks, wrapping, memory,
-    startup,
-    corruptions, loading, evaluation and cluster. The last one measures the overhead of Ray, takes minutes,
-    and only runs with --only cluster. A part whose optional packages are not installed is left out.
+    startup, corruptions, loading, evaluation and cluster. The last one measures the overhead of Ray, takes
+    minutes, and only runs with --only cluster. A part whose optional packages are not installed is left out.
 
     The exit code is 1 if a measurement is above its bar.
     """

@@ -29,9 +29,10 @@ def corrupt(
 ) -> None:
     """Write corrupted copies of DATA, at five severity levels per corruption.
 
-    DATA is clean data in any form that `memo evaluate` takes. An array data set becomes one .npy file per corruption, as in CIFAR-10-C; a folder of images becomes
-    CORRUPTION/SEVERITY/CLASS/NAME.JPEG, as in ImageNet-C. The same seed gives the same files, with any
-    number of workers. Run the same command again to resume it. The exit code is 3 if images were skipped.
+    DATA is clean data in any form that `memo evaluate` takes. An array data set becomes one .npy file per
+    corruption, as in CIFAR-10-C; images become CORRUPTION/SEVERITY/CLASS/NAME.JPEG, as in ImageNet-C. The
+    same seed gives the same files, with any number of workers. Run the same command again to resume it. The
+    exit code is 3 if images were skipped.
     """
     from memo_tta.data.corruptions.generate import CorruptionJob, generate
     from memo_tta.data.corruptions.severity import CORRUPTIONS, check_corruptions

@@ -62,8 +62,9 @@ def evaluate(
     """Run methods on DATA and record every prediction in the folder --out.
 
     DATA is a name from `memo datasets`, a folder with one sub-folder per class, an .npz file, a .csv or
-    .parquet table of paths and labels, a .tar file of samples, or hfds:NAME. Run the same command again to resume an interrupted run; `memo report` shows the results. The exit code is 3
-    if some predictions failed, or images were skipped, and were left out.
+    .parquet table of paths and labels, a .tar file of samples, or hfds:NAME. Run the same command again to
+    resume an interrupted run; `memo report` shows the results. The exit code is 3 if some predictions failed,
+    or images were skipped, and were left out.
     """
     from memo_tta.evaluation.driver import evaluate as run
     from memo_tta.evaluation.job import EvaluationJob
