@@ -35,7 +35,7 @@ soak: install
 bench: install
 	$(BIN)/memo bench
 
-# The service at twice its capacity for a minute, on loopback: about two minutes in all.
+# The service at twice its capacity, with slow connections and hostile requests, on loopback: about four minutes.
 load: install
 	$(BIN)/python -m tests.service.load
 
