@@ -25,6 +25,7 @@ MAX_STREAM = 1 << 30  # bytes that a tar file may unpack to, skipped ones includ
 MAX_UNPACKED, MAX_RATIO = 3 << 26, 20
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 ENCRYPTED = 1  # flag of a zip member
+FOLDER = 0x10  # attribute of a zip member
 WITHOUT_CONTENT = (
     *(tarfile.DIRTYPE, tarfile.LNKTYPE, tarfile.SYMTYPE),
     *(tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE),
@@ -74,6 +75,12 @@ def open_zip(path: Path, max_ratio: float = MAX_RATIO) -> Iterator[zipfile.ZipFi
         if len({member.filename for member in members}) < len(members):
             raise ValueError("two members have the same name")
         for member in members:
+            # zipfile does not verify the checksum of a stored member that ends early.
+            if member.compress_type == zipfile.ZIP_STORED and member.compress_size != member.file_size:
+                raise ValueError(f"{member.filename} is stored with two sizes")
+            # torch does not read a member that is marked as a folder, and takes what is in memory.
+            if member.external_attr & FOLDER and not member.is_dir():
+                raise ValueError(f"{member.filename} is marked as a folder")
             # Other methods unpack a few bytes to gigabytes at once.
             if member.flag_bits & ENCRYPTED or member.compress_type not in (
                 zipfile.ZIP_STORED,

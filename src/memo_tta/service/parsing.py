@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from memo_tta.service.api_errors import ApiError
@@ -30,8 +31,10 @@ class Form(Generic[Fields]):
 
 async def read_form(request: Request, model: type[Fields]) -> Form[Fields]:
     """Parse a multipart body; at most one file, named `image`, and no field twice or unknown to the model."""
-    async with request.form(max_files=1, max_fields=MAX_FIELDS) as form:
-        texts, image = dict[str, str](), None
+    parser = MultiPartParser(request.headers, request.stream(), max_files=1, max_fields=MAX_FIELDS)
+    texts, image = dict[str, str](), None
+    try:
+        form = await parser.parse()
         for name, value in form.multi_items():
             if name in texts or (name == "image" and image is not None):
                 raise ApiError("invalid", f"{name[:MAX_SHOWN]}: given more than once")
@@ -43,6 +46,11 @@ async def read_form(request: Request, model: type[Fields]) -> Form[Fields]:
                 raise ApiError("invalid", "image: expected a file, got text")
             else:
                 texts[name] = value
+    except MultiPartException:
+        raise ApiError("bad_request") from None
+    finally:  # a part without an end is not in the form, and its file would stay open
+        for file in parser._files_to_close_on_error:  # pyright: ignore[reportPrivateUsage]
+            file.close()
     for name, text in texts.items():
         field = model.model_fields.get(name)
         if field is not None and field.annotation is bool and text not in ("true", "false"):
