@@ -2,6 +2,7 @@
 
 import io
 import resource
+import struct
 from typing import Any
 
 import numpy as np
@@ -227,3 +228,15 @@ def test_damaged_images_are_read_or_refused(tmp_path):
 def peak_memory() -> int:
     """Return the most bytes that this process has had in memory."""
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+@pytest.mark.parametrize("error", [RuntimeError, struct.error, KeyError, TypeError, ZeroDivisionError])
+def test_whatever_a_decoder_raises_is_one_error(tmp_path, monkeypatch, error):
+    (tmp_path / "a.png").write_bytes(encoded("PNG", 8))
+
+    def fail(*_):
+        raise error("broken")
+
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", fail)
+    with pytest.raises(InputError, match=r"a\.png: cannot be decoded"):
+        read_image(tmp_path / "a.png")
