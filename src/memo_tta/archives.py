@@ -33,7 +33,7 @@ WITHOUT_CONTENT = (
 
 
 class Stream(Protocol):
-    """What is read from: a file, or a member of an archive."""
+    """A readable file, or a readable member of an archive."""
 
     def read(self, size: int, /) -> bytes: ...
     def tell(self) -> int: ...

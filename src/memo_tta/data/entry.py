@@ -1,4 +1,4 @@
-"""What is known of a data set before it is opened."""
+"""A catalog entry: how to find and open a data set."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -84,7 +84,7 @@ def open_npy(path: Path, how_to_get: str) -> np.ndarray:
 
 
 class ArrayForm(Protocol):
-    """What is known of an array before its values are read."""
+    """Shape and type of an array; its values may not have been read yet."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
