@@ -241,3 +241,24 @@ def test_an_option_without_a_method_is_set_where_it_has_an_effect():
     }
     alone = all_method_options(["memo"], list(METHODS), None, ["early_confidence=0.5"])
     assert alone == {"memo": {"early_confidence": 0.5}}  # the method refuses it with a reason
+
+
+def test_the_config_file_names_the_method(memo, image, tmp_path, weights):
+    config = tmp_path / "memo.toml"
+    config.write_text('method = "tta"\n[tta]\nn_views = 3\n')
+    words = ("predict", image, "--model", "resnet26", "--weights", weights, "--config", config, "--json")
+    code, out, _ = memo(*words)
+    assert code == 0 and json.loads(out)["status"] == "averaged"
+    code, out, _ = memo(*words, "--method", "source")  # the command line has the last word
+    assert code == 0 and json.loads(out)["status"] == "source"
+    run = tmp_path / "run"
+    code, _, err = memo(
+        *("evaluate", "sample", "--model", "resnet26", "--weights", weights, "--limit", 2),
+        *("--config", config, "--workers", 1, "--out", run),
+    )
+    assert code == 0, err
+    _, out, _ = memo("report", run)
+    assert "source" in out and "tta" in out and "memo " not in out
+    config.write_text("method = 3\n")
+    code, _, err = memo(*words)
+    assert code == 1 and "memo.toml: method: expected the name of a method, got 3" in err

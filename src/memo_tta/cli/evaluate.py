@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memo_tta.cli.engine import choose_engine, engine_options
-from memo_tta.cli.method_options import adaptation_options, all_method_options
+from memo_tta.cli.method_options import adaptation_options, all_method_options, configured_method
 from memo_tta.cli.model_options import ModelChoice, model_options
 from memo_tta.cli.progress import progress
 
@@ -26,9 +26,8 @@ SOME_LEFT_OUT = 3  # exit code: done, but some images or predictions were left o
 @adaptation_options
 @click.option(
     "--methods",
-    default="source,tta,memo",
-    show_default=True,
-    help="Comma-separated names from `memo methods`.",
+    help="Comma-separated names from `memo methods` [default: source,tta,memo, or with --config source and "
+    "the method that it names].",
 )
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder for the run.")
 @click.option(
@@ -48,7 +47,7 @@ def evaluate(
     ctx: click.Context,
     data: Sequence[str],
     model: ModelChoice,
-    methods: str,
+    methods: str | None,
     options: Sequence[str],
     config: Path | None,
     seed: int | None,
@@ -70,7 +69,7 @@ def evaluate(
     from memo_tta.evaluation.job import EvaluationJob
     from memo_tta.methods import METHODS
 
-    names = methods.split(",")
+    names = (methods or _default_methods(config)).split(",")
     job = EvaluationJob(
         data=data,
         model=model.model,
@@ -104,6 +103,11 @@ def evaluate(
         )
     click.echo(f"{out}: done; see it with `memo report {out}`")
     ctx.exit(SOME_LEFT_OUT if failed or skipped else 0)
+
+
+def _default_methods(config: Path | None) -> str:
+    method = configured_method(config)
+    return "source,tta,memo" if method is None else ",".join(dict.fromkeys(["source", method]))
 
 
 def place(row: "FailedRecord | SkippedPoint") -> str:

@@ -11,6 +11,7 @@ from memo_tta.errors import ConfigError
 from memo_tta.registry import unknown_name
 
 SERVE = "serve"  # the table for `memo serve`, beside the tables of the methods
+METHOD = "method"  # the key that names the method to use
 
 
 def adaptation_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -20,7 +21,7 @@ def adaptation_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--config",
             type=click.Path(path_type=Path),
-            help="TOML file with one table of options per method.",
+            help="TOML file, as of `memo advise` or `memo tune`: a method, and tables of options of methods.",
         ),
         click.option(
             "--option",
@@ -32,6 +33,14 @@ def adaptation_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
+
+
+def configured_method(config: Path | None) -> str | None:
+    """Return the method that the config file names; None without one."""
+    name = None if config is None else _read(config).get(METHOD)
+    if name is not None and not isinstance(name, str):
+        raise ConfigError(f"{config}: {METHOD}: expected the name of a method, got {name!r}")
+    return name
 
 
 def method_options(
@@ -92,19 +101,23 @@ def _parse(option: str) -> tuple[str, Any]:
 
 
 def serve_table(path: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Return the table [serve] of the config file; raise if a key is not one of these names."""
+    """Return the table [serve] of the config file, and the method that the file names.
+
+    Raise if a key is not one of these names.
+    """
     table = _as_table(path, SERVE, _read(path).get(SERVE, {}))
     for name in table:
         if name not in names:
             raise unknown_name(f"option in [{SERVE}] of {path}", name, names)
-    return table
+    method = configured_method(path)
+    return table if method is None else {METHOD: method, **table}
 
 
 def _method_table(path: Path, method: str, methods: Sequence[str]) -> dict[str, Any]:
     """Return the table of a method in the config file, or an empty one."""
     tables: dict[str, dict[str, Any]] = {}
     for name, value in _read(path).items():
-        if name == SERVE:
+        if name in (SERVE, METHOD):
             continue
         if name not in methods:
             raise unknown_name(f"method in {path}", name, methods)

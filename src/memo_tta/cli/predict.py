@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from memo_tta.cli.method_options import adaptation_options, method_options
+from memo_tta.cli.method_options import adaptation_options, configured_method, method_options
 from memo_tta.cli.model_options import ModelChoice, model_options
 from memo_tta.cli.progress import progress
 from memo_tta.errors import InputError
@@ -39,7 +39,7 @@ class ImageResult:
 @click.argument("images", nargs=-1, required=True)
 @model_options()
 @adaptation_options
-@click.option("--method", default="memo", show_default=True, help="A name from `memo methods`.")
+@click.option("--method", help="A name from `memo methods` [default: that of --config, or memo].")
 @click.option(
     "--top", default=3, show_default=True, type=click.IntRange(1), help="Classes to list with --json."
 )
@@ -49,7 +49,7 @@ def predict(
     ctx: click.Context,
     images: Sequence[str],
     model: ModelChoice,
-    method: str,
+    method: str | None,
     options: Sequence[str],
     config: Path | None,
     seed: int | None,
@@ -63,6 +63,7 @@ def predict(
     from memo_tta.methods import METHODS
     from memo_tta.workers import prepare_process
 
+    method = method or configured_method(config) or "memo"
     entry = METHODS[method]
     prepare_process()
     chosen = method_options(method, list(METHODS), config, options, seed)

@@ -77,12 +77,15 @@ class SubsetImages:
         return self.images[self.positions[position]]
 
 
-def balanced(dataset: Dataset, count: int, seed: int = 0) -> Dataset:
-    """Return `count` samples, chosen at random, spread as evenly over the classes as possible."""
+def balanced(dataset: Dataset, count: int, seed: int = 0, skip: int = 0) -> Dataset:
+    """Return `count` samples, chosen at random, spread as evenly over the classes as possible.
+
+    A larger count adds samples to those of a smaller one. The first `skip` of them are left out.
+    """
     order = sample_rng(seed, "balanced").permutation(len(dataset))
     targets = dataset.targets[order]
     rank = np.empty(len(order), int)  # of a sample within its class
     for target in np.unique(targets):
         rank[targets == target] = np.arange((targets == target).sum())
-    chosen = order[np.argsort(rank, kind="stable")[:count]]
+    chosen = order[np.argsort(rank, kind="stable")[skip:count]]
     return dataset.take(np.sort(chosen))

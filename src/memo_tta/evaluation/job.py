@@ -33,6 +33,7 @@ class EvaluationJob:
     corruptions: Sequence[str] | None = None
     severities: Sequence[int] | None = None
     limit: int | None = None
+    skip: int = 0  # leave out this many of the images that `limit` chooses
     seed: int = 0
     skip_bad: bool = False
 

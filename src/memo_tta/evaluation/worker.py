@@ -45,7 +45,7 @@ class WorkerContext:
         for spec in job.data:
             for part in load_parts(spec, job.corruptions, job.severities, job.seed):
                 classifier, matched = match_classes(self.classifier, part)
-                chosen = matched if job.limit is None else balanced(matched, job.limit, job.seed)
+                chosen = matched if job.limit is None else balanced(matched, job.limit, job.seed, job.skip)
                 self.parts.append((classifier, chosen))
                 if part.name not in self.class_matches:
                     self.class_matches[part.name] = describe_match(self.classifier, part)
