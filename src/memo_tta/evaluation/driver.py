@@ -21,6 +21,7 @@ from memo_tta.evaluation.worker import WorkerContext, WorkUnit, keep_context, ru
 from memo_tta.evaluation.worker_memory import plan_memory
 from memo_tta.files import check_output_folder
 from memo_tta.methods import METHODS
+from memo_tta.models.classifier import Classifier
 from memo_tta.views.execution import execution_name
 from memo_tta.workers import MAX_TRIES, Engine, FailedItem, Work, available_cores
 from memo_tta.workers.environment import environment
@@ -45,18 +46,20 @@ def evaluate(
     engine: Engine[Any, Any],
     on_records: OnRecords,
     on_plan: Callable[[str], None] = lambda _: None,
+    classifier: Classifier | None = None,
 ) -> LeftOut:
     """Compute the records that the run in `out` does not have yet; return what was left out.
 
-    `on_plan` is told how the classes match and what a worker will take, before the work starts. Everything
-    that can be refused is refused before the folder is created.
+    A `classifier` is used instead of the job's model; other processes cannot load it, so the engine has to
+    share it or work in this one. `on_plan` is told how the classes match and what a worker will take, before
+    the work starts. Everything that can be refused is refused before the folder is created.
     """
     for method in job.methods:
         _ = METHODS[method]  # an unknown name is an error before any work
     check_output_folder(out)
     known = _stored_metadata(out)
     _check_same("job", known.get("job", {}), job.as_dict(), out)
-    context = WorkerContext(job)
+    context = WorkerContext(job, classifier)
     _check_same("model", known, {"fingerprint": context.fingerprint()}, out)
     memory = plan_memory(context, engine.memory_gib)
     for line in (*context.class_matches.values(), str(memory)):
