@@ -66,7 +66,7 @@ def main(out: Path, weights: Path | None, points: int, validation: bool, plot: P
     for reset, methods in METHODS.items():
         words = ["evaluate", str(stream), "--model", "resnet26", "--methods", methods]
         words += ["--weights", str(weights)] if weights else []
-        words += ["--option", f"memo.reset={reset}", "--out", str(out / reset)]
+        words += ["--option", f"memo.reset={reset}", "--order", "data", "--out", str(out / reset)]
         if code := subprocess.run([sys.executable, "-m", "memo_tta", *words], stdout=sys.stderr).returncode:
             raise click.exceptions.Exit(code)
         (block,) = open_run(out / reset).blocks

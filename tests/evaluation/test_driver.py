@@ -75,7 +75,7 @@ def rows(out: Path) -> list[tuple[object, ...]]:
 
 
 def test_records_are_what_the_methods_say(memo, files, arguments, tmp_path):
-    code, out, _ = memo(*arguments, "--out", tmp_path / "run", "--workers", 1)
+    code, out, _ = memo(*arguments, "--order", "data", "--out", tmp_path / "run", "--workers", 1)
     assert code == 0 and "memo report" in out
     with open_for_reading(tmp_path / "run") as store:
         records = list(store.records())

@@ -7,7 +7,7 @@ import click
 
 from memo_tta.cli.engine import choose_engine, engine_options
 from memo_tta.cli.evaluate import SOME_LEFT_OUT
-from memo_tta.cli.progress import progress
+from memo_tta.progress import progress
 
 
 @click.command(epilog="Example: memo corrupt cifar10 --out cifar10-c --corruptions fog,snow")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from memo_tta.cli.progress import progress
+from memo_tta.progress import progress
 
 MEGABYTE = 1_000_000
 

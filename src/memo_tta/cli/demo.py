@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from memo_tta.cli.progress import progress
+from memo_tta.progress import progress
 
 if TYPE_CHECKING:
     from memo_tta.data.dataset import Dataset

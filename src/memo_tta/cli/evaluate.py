@@ -9,7 +9,7 @@ import click
 from memo_tta.cli.engine import choose_engine, engine_options
 from memo_tta.cli.method_options import adaptation_options, all_method_options, configured_method
 from memo_tta.cli.model_options import ModelChoice, model_options
-from memo_tta.cli.progress import progress
+from memo_tta.progress import progress
 
 if TYPE_CHECKING:
     from memo_tta.evaluation.records import FailedRecord, SkippedPoint
@@ -40,6 +40,15 @@ SOME_LEFT_OUT = 3  # exit code: done, but some images or predictions were left o
     help="Comma-separated names [default: those of DATA]; clean DATA is corrupted on the fly.",
 )
 @click.option("--severities", help="Comma-separated severity levels, 1 to 5 [default: all five].")
+@click.option(
+    "--order",
+    default="iid",
+    show_default=True,
+    help="Order of the images for methods that learn on or take several at once: iid (at random), sorted (by "
+    "class), mixed (all corruptions and levels of DATA at random, in one stream), gradual (rising levels of "
+    "one corruption after the other, in one stream) or data (as it has them). For DATA without corruptions, "
+    "mixed and gradual are iid. Other methods predict the same in any order.",
+)
 @engine_options
 @click.option("--skip-bad", is_flag=True, help="Skip unreadable images, and record them as skipped.")
 @click.pass_context
@@ -55,6 +64,7 @@ def evaluate(
     limit: int | None,
     corruptions: str | None,
     severities: str | None,
+    order: str,
     skip_bad: bool,
     **engine_choice: Any,
 ) -> None:
@@ -80,6 +90,7 @@ def evaluate(
         severities=parse_severities(severities) if severities else None,
         limit=limit,
         seed=seed or 0,
+        order=order,
         skip_bad=skip_bad,
     )
     with choose_engine(**engine_choice) as engine, progress("records") as update:

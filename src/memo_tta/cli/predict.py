@@ -15,8 +15,8 @@ from rich.table import Table
 
 from memo_tta.cli.method_options import adaptation_options, configured_method, method_options
 from memo_tta.cli.model_options import ModelChoice, model_options
-from memo_tta.cli.progress import progress
 from memo_tta.errors import InputError
+from memo_tta.progress import progress
 
 if TYPE_CHECKING:
     from memo_tta.methods import Method, Prediction

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from memo_tta.cli.progress import progress
+from memo_tta.progress import progress
 
 if TYPE_CHECKING:
     from memo_tta.training.loop import TrainingProgress

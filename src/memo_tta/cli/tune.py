@@ -11,7 +11,7 @@ from rich.table import Table
 from memo_tta.cli.engine import choose_engine, engine_options
 from memo_tta.cli.evaluate import SOME_LEFT_OUT, parse_severities, place
 from memo_tta.cli.model_options import ModelChoice, model_options
-from memo_tta.cli.progress import progress
+from memo_tta.progress import progress
 
 
 @click.command(epilog="Example: memo tune cifar10 --model resnet26 --limit 200 --out memo.toml")

@@ -6,15 +6,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from memo_tta.data.corruptions.frost import frost_source
 from memo_tta.errors import ConfigError, MemoError, MemoWarning
-from memo_tta.evaluation.job import EvaluationJob
+from memo_tta.evaluation.job import EvaluationJob, with_earlier
 from memo_tta.evaluation.records import FailedRecord, Record, SkippedPoint
 from memo_tta.evaluation.store import FILE, RESUMABLE, RecordStore, open_for_reading, open_for_writing
+from memo_tta.evaluation.stream_orders import ORDERS
 from memo_tta.evaluation.tables import RunRow
 from memo_tta.evaluation.versions import KEY, current_versions, differences, next_key, run_versions
 from memo_tta.evaluation.worker import WorkerContext, WorkUnit, keep_context, run_unit
@@ -56,9 +59,10 @@ def evaluate(
     """
     for method in job.methods:
         _ = METHODS[method]  # an unknown name is an error before any work
+    _ = ORDERS[job.order]
     check_output_folder(out)
     known = _stored_metadata(out)
-    _check_same("job", known.get("job", {}), job.as_dict(), out)
+    _check_same("job", with_earlier(known["job"]) if known else {}, job.as_dict(), out)
     context = WorkerContext(job, classifier)
     _check_same("model", known, {"fingerprint": context.fingerprint()}, out)
     memory = plan_memory(context, engine.memory_gib)
@@ -150,10 +154,21 @@ class RunProgress:
 
 
 def _missing_units(context: WorkerContext, store: RecordStore) -> Iterator[WorkUnit]:
+    """Yield the units of which records are missing; no two units have a record in common."""
+
+    @cache
+    def is_stored(part: int, method: str) -> np.ndarray:
+        dataset = context.parts[part][1]
+        found = np.zeros(len(dataset), bool)
+        positions = np.array(
+            store.positions((dataset.name, dataset.corruption, dataset.severity), method), int
+        )
+        found[positions[positions < len(dataset)]] = True
+        return found
+
     for unit in context.units():
-        dataset = context.parts[unit.part][1]
-        part = (dataset.name, dataset.corruption, dataset.severity)
-        if store.count(part, unit.methods, unit.positions) < len(unit.positions) * len(unit.methods):
+        by_part = context.streams[unit.stream].by_part(unit.places)
+        if not all(is_stored(part, name)[p].all() for part, p in by_part for name in unit.methods):
             yield unit
 
 
@@ -187,6 +202,7 @@ def _describe_run(context: WorkerContext) -> dict[str, Any]:
     return {
         "labels": {dataset.name: list(dataset.labels) for _, dataset in context.parts},
         "metric": "mce" if any(dataset.metric == "mce" for _, dataset in context.parts) else "error",
+        "order_matters": context.order_matters,
         "fingerprint": context.fingerprint(),
         "parameters": sum(p.numel() for p in context.classifier.module.parameters()),
         KEY: current_versions(),

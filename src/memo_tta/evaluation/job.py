@@ -10,6 +10,7 @@ from memo_tta.data.catalog import locate
 from memo_tta.evaluation.json_types import fits
 
 LOADED_WITH = ("weights", "num_classes", "size", "mean", "std", "labels")
+EARLIER: Mapping[str, Any] = {"order": "data"}  # what was done before jobs had these keys
 
 
 def _no_options() -> dict[str, Mapping[str, Any]]:
@@ -34,13 +35,14 @@ class EvaluationJob:
     severities: Sequence[int] | None = None
     limit: int | None = None
     skip: int = 0  # leave out this many of the images that `limit` chooses
+    order: str = "iid"  # of the images, for methods whose predictions depend on other images
     seed: int = 0
     skip_bad: bool = False
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "EvaluationJob | None":
         """Return the job that was stored like this; None if it is one of another version."""
-        types = get_type_hints(cls)
+        values, types = with_earlier(values), get_type_hints(cls)
         known = values.keys() <= types.keys() and all(fits(values[name], types[name]) for name in values)
         return cls(**values) if known and {"data", "model"} <= values.keys() else None
 
@@ -68,3 +70,8 @@ class EvaluationJob:
         located = [locate(spec) for spec in self.data]
         paths = [path for _, found in located for path in found]
         return replace(self, data=[spec for spec, _ in located]), paths
+
+
+def with_earlier(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stored job with the keys that jobs did not have yet when it was stored."""
+    return {**EARLIER, **values}

@@ -1,8 +1,7 @@
 """Run methods over labelled points. Targets meet predictions here and nowhere else."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from memo_tta.data.dataset import Dataset
 from memo_tta.errors import InputError
@@ -14,89 +13,104 @@ from memo_tta.models.classifier import Point
 Methods = Mapping[str, Method[Any]]
 
 
-def run(
-    dataset: Dataset, methods: Methods, positions: Sequence[int] | None = None, skip_bad: bool = False
+class DataPoint(NamedTuple):
+    """A position of a data set."""
+
+    dataset: Dataset
+    position: int
+
+
+class ReadPoint(NamedTuple):
+    """A position of a data set, and the image that was read there."""
+
+    at: DataPoint
+    point: Point
+
+
+def run(dataset: Dataset, methods: Methods, skip_bad: bool = False) -> Iterator[Record | SkippedPoint]:
+    """Yield the record of every method at every position of a data set, in order."""
+    points = [DataPoint(dataset, position) for position in range(len(dataset))]
+    return run_points(points, methods, skip_bad)
+
+
+def run_points(
+    points: Sequence[DataPoint], methods: Methods, skip_bad: bool = False
 ) -> Iterator[Record | SkippedPoint]:
-    """Yield the record of every method at every position.
+    """Yield the record of every method at every point.
 
     Methods whose predictions do not depend on other points share the work that they have in common; the
     others get batches in order.
     """
-    positions = range(len(dataset)) if positions is None else positions
-    single = {name: method for name, method in methods.items() if method.points == 1 and not method.online}
+    single = {name: method for name, method in methods.items() if is_independent(method)}
     if single:
-        yield from _share_work(dataset, single, positions, skip_bad)
+        yield from _share_work(points, single, skip_bad)
     for name, method in methods.items():
         if name not in single:
-            yield from _in_batches(dataset, name, method, positions, skip_bad)
+            yield from _in_batches(points, name, method, skip_bad)
+
+
+def is_independent(method: Method[Any]) -> bool:
+    """Return whether the method predicts a point the same whatever the other points are."""
+    return method.points == 1 and not method.online
 
 
 def _share_work(
-    dataset: Dataset, methods: Methods, positions: Sequence[int], skip_bad: bool
+    points: Sequence[DataPoint], methods: Methods, skip_bad: bool
 ) -> Iterator[Record | SkippedPoint]:
-    """Run methods that take several points at once on some positions, then the others point by point."""
+    """Run methods that take several points at once on some points, then the others point by point."""
     size = max(method.batch_points for method in methods.values())
-    for start in range(0, len(positions), size):
-        points = yield from _readable(dataset, positions[start : start + size], methods, skip_bad)
-        works = {position: SharedWork() for position in points}
+    for start in range(0, len(points), size):
+        read = yield from _readable(points[start : start + size], methods, skip_bad)
+        works = [SharedWork() for _ in read]
         for name, method in methods.items():
-            if method.batch_points > 1:
-                for batch in _cut(points, method.batch_points):
-                    yield from _predict(dataset, name, method, batch, [works[p] for p in batch])
-        for position, point in points.items():
-            work = works.pop(position)  # it may hold many views
+            if (count := method.batch_points) > 1:
+                for first in range(0, len(read), count):
+                    batch = slice(first, first + count)
+                    yield from _predict(name, method, read[batch], works[batch])
+        for one in read:
+            work = works.pop(0)  # it may hold many views
             for name, method in methods.items():
                 if method.batch_points == 1:
-                    yield from _predict(dataset, name, method, {position: point}, [work])
+                    yield from _predict(name, method, [one], [work])
 
 
 def _in_batches(
-    dataset: Dataset, name: str, method: Method[Any], positions: Sequence[int], skip_bad: bool
+    points: Sequence[DataPoint], name: str, method: Method[Any], skip_bad: bool
 ) -> Iterator[Record | SkippedPoint]:
     """Run one method on batches in order; an online method starts from the source."""
     method.reset()
-    for start in range(0, len(positions), method.points):
-        part = positions[start : start + method.points]
-        points = yield from _readable(dataset, part, {name: method}, skip_bad)
-        if points:
-            yield from _predict(dataset, name, method, points, [SharedWork() for _ in points])
+    for start in range(0, len(points), method.points):
+        batch = points[start : start + method.points]
+        read = yield from _readable(batch, {name: method}, skip_bad)
+        if read:
+            yield from _predict(name, method, read, [SharedWork() for _ in read])
 
 
 def _predict(
-    dataset: Dataset,
-    name: str,
-    method: Method[Any],
-    points: Mapping[int, Point],
-    works: Sequence[SharedWork],
+    name: str, method: Method[Any], batch: Sequence[ReadPoint], works: Sequence[SharedWork]
 ) -> Iterator[Record]:
     """Yield the records of points that the method takes at once."""
     for work in works:
         work.start_method()
-    ids = [dataset.id(position) for position in points]
-    predictions = method.predict_points(list(points.values()), ids, works)
+    ids = [dataset.id(position) for (dataset, position), _ in batch]
+    predictions = method.predict_points([read.point for read in batch], ids, works)
     cost = mean_cost(works)
-    for position, prediction in zip(points, predictions, strict=True):
-        yield make_record(dataset, position, name, prediction, cost)
-
-
-def _cut(points: Mapping[int, Point], size: int) -> Iterator[dict[int, Point]]:
-    rows = iter(points.items())
-    while batch := dict(islice(rows, size)):
-        yield batch
+    for read, prediction in zip(batch, predictions, strict=True):
+        yield make_record(*read.at, name, prediction, cost)
 
 
 def _readable(
-    dataset: Dataset, positions: Sequence[int], methods: Methods, skip_bad: bool
-) -> Generator[SkippedPoint, None, dict[int, Point]]:
-    """Return the points by position; yield those that cannot be read."""
-    points: dict[int, Point] = {}
-    for position in positions:
-        point = _read(dataset, position, next(iter(methods.values())), skip_bad)
+    points: Sequence[DataPoint], methods: Methods, skip_bad: bool
+) -> Generator[SkippedPoint, None, list[ReadPoint]]:
+    """Return the points with their images; yield those that cannot be read."""
+    found: list[ReadPoint] = []
+    for at in points:
+        point = _read(*at, next(iter(methods.values())), skip_bad)
         if isinstance(point, SkippedPoint):
             yield point
         else:
-            points[position] = point
-    return points
+            found.append(ReadPoint(at, point))
+    return found
 
 
 def _read(dataset: Dataset, position: int, method: Method[Any], skip_bad: bool) -> Point | SkippedPoint:

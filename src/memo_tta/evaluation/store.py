@@ -53,6 +53,7 @@ METADATA_TYPES: Mapping[str, Any] = {
     "versions": Mapping[str, str],  # as are "versions 2" and so on
     "host": Mapping[str, Any],
     "began": str,
+    "order_matters": Sequence[str],  # methods whose predictions depend on the order of the images
 }
 
 
@@ -116,15 +117,12 @@ class RecordStore:
         marks = ", ".join("?" * len(table.columns))
         self._connection.executemany(f"{verb} INTO {table.name} VALUES ({marks})", stored)
 
-    def count(self, part: tuple[str, str, int], methods: Sequence[str], positions: Sequence[int]) -> int:
-        """Count the stored records in a range of positions; a skipped point counts for every method."""
-        where = "dataset = ? AND corruption = ? AND severity = ? AND position BETWEEN ? AND ?"
-        span = (*part, positions[0], positions[-1])
-        marks = ", ".join("?" * len(methods))
-        query = f"SELECT COUNT(*) FROM records WHERE {where} AND method IN ({marks})"
-        ((stored,),) = self._query(query, (*span, *methods))
-        ((skipped,),) = self._query(f"SELECT COUNT(*) FROM skipped WHERE {where}", span)
-        return stored + len(methods) * skipped
+    def positions(self, part: tuple[str, str, int], method: str) -> list[int]:
+        """Return the positions of a part that have a record of the method, or were skipped."""
+        where = "dataset = ? AND corruption = ? AND severity = ?"
+        query = f"SELECT position FROM records WHERE {where} AND method = ?"
+        query += f" UNION ALL SELECT position FROM skipped WHERE {where}"
+        return [position for (position,) in self._query(query, (*part, method, *part))]
 
     def errors(self) -> dict[str, tuple[int, int]]:
         """Return (wrong, all) predictions of each method."""

@@ -13,6 +13,7 @@ from torch import nn
 from memo_tta.data.catalog import load_parts
 from memo_tta.data.corruptions.severity import SEVERITIES, VALIDATION
 from memo_tta.evaluation.comparison import compare
+from memo_tta.evaluation.config_file import config_text
 from memo_tta.evaluation.driver import OnRecords, evaluate
 from memo_tta.evaluation.job import EvaluationJob
 from memo_tta.evaluation.records import FailedRecord, Record
@@ -233,17 +234,10 @@ def _points(change: PairedComparison) -> str:
 def as_toml(trials: Sequence[Trial], harm: float, given: TrialOptions, command: str) -> str:
     """Return the best options, with those given to all trials, as a [memo] table; all trials as comments."""
     best = best_of(trials, harm)
-    lines = [f"# Made by: {command}", *(f"# {line}" for line in summary(trials, harm)), ""]
-    if best is not None:
-        options = {**given, **best.options}
-        lines += ["[memo]", *(f"{key} = {_toml_value(value)}" for key, value in options.items()), ""]
-    lines.append("# All trials: error on corrupted images, change on clean ones, options")
+    remarks = ["All trials: error on corrupted images, change on clean ones, options"]
     for trial in trials:
         clean = "" if trial.harm is None else f"{100 * trial.harm.difference:+.2f}"
         options = json.dumps(dict(trial.options))[1:-1]
-        lines.append(f"# {trial.error:7.2%}  {clean:>6}  {trial.method:6}  {options}")
-    return "\n".join(line.rstrip() for line in lines) + "\n"
-
-
-def _toml_value(value: Any) -> str:
-    return '"none"' if value is None else json.dumps(value)
+        remarks.append(f"{trial.error:7.2%}  {clean:>6}  {trial.method:6}  {options}")
+    tables = {} if best is None else {"memo": {**given, **best.options}}
+    return config_text(None, tables, [f"Made by: {command}", *summary(trials, harm)], remarks)

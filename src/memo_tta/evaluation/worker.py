@@ -15,7 +15,8 @@ from memo_tta.errors import ConfigError
 from memo_tta.evaluation.class_matching import describe_match, match_classes
 from memo_tta.evaluation.job import EvaluationJob
 from memo_tta.evaluation.records import FailedRecord, Record, SkippedPoint
-from memo_tta.evaluation.runner import run
+from memo_tta.evaluation.runner import DataPoint, is_independent, run_points
+from memo_tta.evaluation.stream_orders import ORDERS
 from memo_tta.methods import METHODS, Method
 from memo_tta.models.classifier import Classifier
 from memo_tta.models.fingerprint import fingerprint
@@ -27,11 +28,11 @@ SOURCE_UNIT_POINTS = 256  # per unit that only runs the source model
 
 @dataclass(frozen=True)
 class WorkUnit:
-    """The smallest piece of work: some methods at some positions of one part of the data."""
+    """The smallest piece of work: some methods at consecutive places of one stream."""
 
-    part: int
+    stream: int  # index in the streams of the context
     methods: tuple[str, ...]
-    positions: range
+    places: range
 
 
 class WorkerContext:
@@ -50,6 +51,14 @@ class WorkerContext:
                 if part.name not in self.class_matches:
                     self.class_matches[part.name] = describe_match(self.classifier, part)
         _check_different([(part.name, part.corruption, part.severity) for _, part in self.parts])
+        datasets = [part for _, part in self.parts]
+        # In the data's own order for methods whose predictions do not depend on it, one stream for each part;
+        # then in the job's order for all others.
+        self.streams = [
+            stream for order in ("data", job.order) for stream in ORDERS[order].streams(datasets, job.seed)
+        ]
+        for stream in self.streams:
+            _check_alike(job.order, [self.parts[part] for part in stream.members])
         self.method = cache(self._build)  # by part and name
 
     def _build(self, part: int, name: str) -> Method[Any]:
@@ -60,47 +69,59 @@ class WorkerContext:
         """Cut the job into units.
 
         Methods whose predictions do not depend on other points share units; one that takes batches gets one
-        batch per unit; an online one gets a whole part, because its state carries over from batch to batch.
+        batch per unit; an online one gets a whole stream, because its state carries over from batch to batch.
         """
-        for index, (_, dataset) in enumerate(self.parts):
-            methods = {name: self.method(index, name) for name in self.job.methods}
-            single = tuple(name for name, m in methods.items() if m.points == 1 and not m.online)
-            if single:
-                yield from _cut(index, single, range(len(dataset)), _unit_points(methods, single))
-            for name, method in methods.items():
-                if name not in single:
-                    size = len(dataset) if method.online else method.points
-                    yield from _cut(index, (name,), range(len(dataset)), size)
+        for index, stream in enumerate(self.streams[len(self.parts) :], len(self.parts)):
+            for part in stream.members:
+                methods = {name: self.method(part, name) for name in self.job.methods}
+                if single := tuple(name for name, method in methods.items() if is_independent(method)):
+                    places = range(len(self.streams[part]))
+                    yield from _cut(part, single, places, _unit_points(methods, single))
+            for name in self.order_matters if len(stream) else ():
+                method = self.method(int(stream.parts[0]), name)
+                size = len(stream) if method.online else method.points
+                yield from _cut(index, (name,), range(len(stream)), size)
+
+    @property
+    def order_matters(self) -> list[str]:
+        """The methods whose predictions depend on the order of the points."""
+        return [name for name in self.job.methods if not is_independent(self.method(0, name))]
 
     def record_count(self) -> int:
         """Return the number of records of the whole job; raise if a method does not fit the data."""
-        return sum(len(unit.positions) * len(unit.methods) for unit in self.units())
+        return sum(len(unit.places) * len(unit.methods) for unit in self.units())
 
     def split(self, unit: WorkUnit) -> list[WorkUnit]:
         """Split a unit into single points, unless its predictions depend on each other."""
-        methods = (self.method(unit.part, name) for name in unit.methods)
-        if any(method.points > 1 or method.online for method in methods):
+        if not all(map(is_independent, self._methods(unit).values())):
             return [unit]
-        return list(_cut(unit.part, unit.methods, unit.positions, 1))
+        return list(_cut(unit.stream, unit.methods, unit.places, 1))
 
     def is_long(self, unit: WorkUnit) -> bool:
-        """Return whether the unit is a whole part of an online method."""
-        return any(self.method(unit.part, name).online for name in unit.methods)
+        """Return whether the unit is a whole stream of an online method."""
+        return any(method.online for method in self._methods(unit).values())
 
     def run(self, unit: WorkUnit) -> list[Record | SkippedPoint]:
         """Compute the records of a unit."""
-        dataset = self.parts[unit.part][1]
-        methods = {name: self.method(unit.part, name) for name in unit.methods}
-        return list(run(dataset, methods, unit.positions, self.job.skip_bad))
+        return list(run_points(self._points(unit), self._methods(unit), self.job.skip_bad))
+
+    def _points(self, unit: WorkUnit) -> list[DataPoint]:
+        points = self.streams[unit.stream].points(unit.places)
+        return [DataPoint(self.parts[part][1], position) for part, position in points]
+
+    def _methods(self, unit: WorkUnit) -> dict[str, Method[Any]]:
+        """Return the unit's methods, with the classifier that all parts of its stream share."""
+        part = int(self.streams[unit.stream].parts[unit.places.start])
+        return {name: self.method(part, name) for name in unit.methods}
 
     def failed_records(self, unit: WorkUnit, reason: str) -> list[FailedRecord]:
         """Return one row for each record that a failed unit should have given."""
-        dataset = self.parts[unit.part][1]
-        part = (dataset.name, dataset.corruption, dataset.severity)
         return [
-            FailedRecord(*part, method, position, str(dataset.id(position)), reason)
+            FailedRecord(
+                data.name, data.corruption, data.severity, method, position, str(data.id(position)), reason
+            )
             for method in unit.methods
-            for position in unit.positions
+            for data, position in self._points(unit)
         ]
 
     def fingerprint(self) -> str:
@@ -115,6 +136,25 @@ def _check_different(parts: Sequence[tuple[str, str, int]]) -> None:
         raise ConfigError(f"two data sets are named {name!r}: rename one, or evaluate them in two runs")
 
 
+def _check_alike(order: str, parts: Sequence[tuple[Classifier, Dataset]]) -> None:
+    """Raise if the parts of one stream need classifiers that differ."""
+    kinds = {
+        "crop": [classifier.preprocessing and classifier.preprocessing.resize for classifier, _ in parts],
+        "classes": [part.classes and list(part.classes) for _, part in parts],
+    }
+    for kind, values in kinds.items():
+        for (_, part), value in zip(parts, values, strict=True):
+            if value != values[0]:
+                raise ConfigError(
+                    f"order: {order!r} makes one stream of {_title(parts[0][1])} and {_title(part)}, but the "
+                    f"model needs another {kind} for each: evaluate them in two runs, or with --order iid"
+                )
+
+
+def _title(part: Dataset) -> str:
+    return f"{part.name} {part.corruption} {part.severity}" if part.corruption else f"{part.name} (clean)"
+
+
 def _unit_points(methods: Mapping[str, Method[Any]], single: Sequence[str]) -> int:
     if single == ("source",):
         return SOURCE_UNIT_POINTS
@@ -122,9 +162,9 @@ def _unit_points(methods: Mapping[str, Method[Any]], single: Sequence[str]) -> i
     return UNIT_POINTS if min(sizes) == 1 else max(sizes)
 
 
-def _cut(part: int, methods: tuple[str, ...], positions: range, size: int) -> Iterator[WorkUnit]:
-    for start in range(0, len(positions), size):
-        yield WorkUnit(part, methods, positions[start : start + size])
+def _cut(stream: int, methods: tuple[str, ...], places: range, size: int) -> Iterator[WorkUnit]:
+    for start in range(0, len(places), size):
+        yield WorkUnit(stream, methods, places[start : start + size])
 
 
 FetchClassifier = Callable[[], Classifier]

@@ -50,9 +50,14 @@ def class_folders(path: Path) -> list[str]:
     if not path.is_dir():
         raise DataError(f"{path}: no such folder")
     with os.scandir(path) as entries:
-        labels = sorted(entry.name for entry in entries if entry.name[0] != "." and entry.is_dir())
+        names = {entry.name: entry.is_dir() for entry in entries if entry.name[0] != "."}
+    labels = sorted(name for name, is_folder in names.items() if is_folder)
     if not labels:
-        raise DataError(f"{path}: expected one sub-folder per class, found none")
+        images = sum(map(is_image_name, names))
+        raise DataError(
+            f"{path}: expected one sub-folder per class, found none"
+            + (f" but {images} images: put those of each class in a folder named after it" if images else "")
+        )
     return labels
 
 

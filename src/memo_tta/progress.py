@@ -1,9 +1,10 @@
-"""Progress of long work: a bar on a terminal, plain lines elsewhere."""
+"""Progress of long work: a bar on a terminal, one changing line in a notebook, plain lines elsewhere."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from importlib import import_module
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -11,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from memo_tta.durations import RecentDurations
 
 SECONDS_BETWEEN_LINES = 10
+SECONDS_BETWEEN_CHANGES = 0.25  # of the line in a notebook
 BURST_SECONDS = 0.5  # updates this close together belong to one repetition
 
 
@@ -22,9 +24,12 @@ class ProgressUpdate(Protocol):
 
 @contextmanager
 def progress(units: str) -> Generator[ProgressUpdate]:
-    """Yield the function that shows progress on stderr."""
+    """Yield the function that shows progress on stderr, or below the cell of a notebook."""
     console = Console(stderr=True)
     estimate = RateEstimate(units)
+    if console.is_jupyter:
+        yield _change_line(estimate)
+        return
     if not console.is_terminal:
         yield _print_lines(console, estimate)
         return
@@ -36,6 +41,27 @@ def progress(units: str) -> Generator[ProgressUpdate]:
             bar.update(task, completed=done, total=total, description=f"{estimate(done, total)} {note}")
 
         yield update
+
+
+def _change_line(estimate: "RateEstimate") -> ProgressUpdate:
+    show = import_module("IPython.display").display
+    line: Any = None  # appears with the first update, below what was shown before
+    last_change = 0.0
+
+    def update(done: int, total: int, note: str = "") -> None:
+        nonlocal line, last_change
+        text = f"{done} of {total} {estimate(done, total)} · {note}"
+        if done == total:
+            text = f"{total} {estimate.units} · {note}"
+        elif line is not None and monotonic() - last_change < SECONDS_BETWEEN_CHANGES:
+            return
+        last_change, content = monotonic(), {"text/plain": text.rstrip(" ·")}
+        if line is None:
+            line = show(content, raw=True, display_id=True)
+        else:
+            line.update(content, raw=True)
+
+    return update
 
 
 def _print_lines(console: Console, estimate: "RateEstimate") -> ProgressUpdate:

@@ -1,12 +1,14 @@
 """Rate and time left, with a fake clock."""
 
 import io
+import sys
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
-from memo_tta.cli import progress as module
-from memo_tta.cli.progress import RateEstimate, progress
+from memo_tta import progress as module
+from memo_tta.progress import RateEstimate, progress
 
 
 class FakeClock:
@@ -122,3 +124,31 @@ def test_on_a_terminal_progress_is_a_bar(clock, monkeypatch):
         clock.now += 1
         update(1, 25, "note")
     assert "1/25" in file.getvalue() and "images · 1.0/s · 0:24 left note" in file.getvalue()
+
+
+class Notebook:
+    """What a notebook shows: the texts of each display, which may change."""
+
+    def __init__(self):
+        self.displays: list[list[str]] = []
+
+    def display(self, content, raw, display_id):
+        assert raw and display_id and list(content) == ["text/plain"]
+        texts = [content["text/plain"]]
+        self.displays.append(texts)
+        return SimpleNamespace(update=lambda content, raw: texts.append(content["text/plain"]))
+
+
+def test_in_a_notebook_progress_is_one_line_that_changes(clock, monkeypatch, capsys):
+    notebook = Notebook()
+    monkeypatch.setitem(sys.modules, "IPython.display", notebook)
+    monkeypatch.setattr(module, "Console", lambda stderr: Console(stderr=stderr, force_jupyter=True))
+    with progress("images") as update:
+        for done in range(1001):
+            update(done, 1000, "note")
+            clock.now += 1 / 64
+    (texts,) = notebook.displays
+    assert texts[0] == "0 of 1000 images · note" and texts[-1] == "1000 images · note"
+    assert "512 of 1000 images · 64.0/s · 0:08 left · note" in texts
+    assert 60 < len(texts) < 66  # four a second
+    assert capsys.readouterr() == ("", "")
