@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from memo_tta import methods as methods
     from memo_tta import objectives as objectives
+    from memo_tta.api.corruption import corrupt as corrupt
+    from memo_tta.api.corruption import get_corruption_names as get_corruption_names
+    from memo_tta.api.evaluation import evaluate as evaluate
+    from memo_tta.api.results import Results as Results
     from memo_tta.data.catalog import load_dataset as load_dataset
     from memo_tta.errors import MemoError as MemoError
     from memo_tta.errors import MemoWarning as MemoWarning
@@ -31,7 +35,11 @@ _MODULES = {
     "MemoError": "errors",
     "MemoWarning": "errors",
     "Prediction": "methods",
+    "Results": "api.results",
     "Status": "methods",
+    "corrupt": "api.corruption",
+    "evaluate": "api.evaluation",
+    "get_corruption_names": "api.corruption",
     "load": "models.zoo",
     "load_dataset": "data.catalog",
     "method": "methods",

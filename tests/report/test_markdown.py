@@ -10,7 +10,7 @@ import pytest
 from memo_tta.data.corruptions.severity import CorruptionLevel
 from memo_tta.evaluation.comparison import compare, mean_error
 from memo_tta.evaluation.job import EvaluationJob
-from memo_tta.report.markdown import run_markdown
+from memo_tta.report.markdown import report_markdown, run_markdown
 from memo_tta.report.paper_comparison import PaperComparison, compare_with_paper
 from memo_tta.report.run import Run, open_run
 from studies import beyond_page, beyond_runs, picture_runs, reproduction_page, result_files
@@ -73,7 +73,7 @@ def test_the_table_has_ours_and_the_paper_s(memo, tmp_path):
     file = tmp_path / "run.md"
     assert memo("report", run.folder, "--markdown", file)[0] == 0
     text = file.read_text("utf-8")
-    assert text == run_markdown(run) and run.command in text
+    assert text == report_markdown([run]) and text.startswith(run_markdown(run)) and run.command in text
     rows = table_rows(text)
     assert rows["source"][:3] == ["13.0 (9.2 ✗)", "11.1 to 15.2", ""]
     assert rows["memo"][0] == "7.3 (7.3 ✓)" and rows["memo"][2] == "-5.7 (-1.9 ✗)"

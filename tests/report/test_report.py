@@ -14,7 +14,9 @@ from rich.console import Console
 
 from memo_tta.evaluation.job import EvaluationJob
 from memo_tta.evaluation.store import open_for_reading, open_for_writing
+from memo_tta.report.conclusion import conclude
 from memo_tta.report.html import run_page
+from memo_tta.report.pairing import settings
 from memo_tta.report.run import open_run
 from memo_tta.report.terminal import print_runs
 from tests.evaluation.test_damaged_runs import reachable_folder, read_only
@@ -156,9 +158,9 @@ def test_the_page_is_alone_in_the_world_and_always_the_same(run):
     assert "http" not in page and "<script" not in page and "<link" not in page and "url(" not in page
     assert not re.findall(r"(?:src|href)=\"(?!data:)", page)
     assert page == run_page([open_run(run)])
-    for title in ("Results", "By corruption and level", "Helped and hurt", "Calibration", "By class"):
-        assert f">{title}</h" in page
-    assert "Comparison with the paper" not in page and "Error against time" not in page
+    titles = ["Error against time", "Gain and harm", "Results", "By corruption and level", "Helped and hurt"]
+    titles += ["Calibration", "By class", "What this suggests", "How to reproduce these figures"]
+    assert re.findall(r"<h[23]>(.*?)</h[23]>", page) == titles
 
 
 def test_a_run_of_one_part_has_no_map(tmp_path):
@@ -201,10 +203,13 @@ def test_a_real_run_with_its_pictures_and_its_command(memo, real, tmp_path):
     code, _, err = memo(*shlex.split(opened.command)[1:])  # a run of another job would be refused
     assert code == 0, err
     page = run_page([opened])
-    change = opened.tables[0][1][2].to_source
+    (setting,) = settings([opened])
+    shown = conclude(setting).best
+    change = setting.row(shown).to_source
     assert change is not None and (change.helped or change.hurt)
-    panels = min(3, change.helped) + min(3, change.hurt)
-    assert page.count('<img class="panel" src="data:image/png') == panels
+    assert f"The images that {shown} helped and hurt most" in page
+    assert page.count(f"by {shown} (true class") == 2 * panels_of(change)  # as caption and as description
+    assert page.count('<img class="panel" src="data:image/png') == panels_of(change)
     assert "torch" in page and opened.metadata["fingerprint"] in page and opened.metadata["began"] in page
     (real / "own.py").rename(real / "away.py")
     try:
@@ -212,6 +217,10 @@ def test_a_real_run_with_its_pictures_and_its_command(memo, real, tmp_path):
     finally:
         (real / "away.py").rename(real / "own.py")
     assert '<img class="panel"' not in page and "Pictures need the run" in page and "does not exist" in page
+
+
+def panels_of(change):
+    return min(3, change.helped) + min(3, change.hurt)
 
 
 def test_pictures_of_other_weights_are_left_out(memo, real, tmp_path):
@@ -258,10 +267,12 @@ def test_several_runs_stand_one_below_the_other(memo, tmp_path):
     page = (tmp_path / "out.html").read_text("utf-8")
     assert code == 0 and out.count("error %") == 1
     for name in ("resnet50 · made (views4)", "resnet50 · made (views16)"):
-        assert out.count(name) == 2 and page.count(f"{name} <small>") == 1
-    assert "Error against time" in page and "<h1>resnet50 · made: 2 runs</h1>" in page
+        lines = [line.rstrip() for line in out.splitlines() if line.startswith(name)]
+        assert lines[:2] == [name, f"{name}: 40 images"] and lines[2].startswith(f"{name}: Nothing")
+        assert len(lines) == 3 and page.count(f"{name} <small>40 images</small>") == 1
+    assert "The number of views" in page and "<h1>resnet50 · made: 2 runs</h1>" in page
     same = [open_run(views_run(tmp_path / name, 8)) for name in ("a", "b")]
-    assert "Error against time" not in run_page(same)
+    assert "The number of views" not in run_page(same)
 
 
 def test_corruption_errors_stand_in_a_column_of_their_own(memo, tmp_path):
@@ -294,15 +305,18 @@ def test_of_many_classes_the_worst_are_shown(tmp_path):
     )
     table = page[page.index("By class") :]
     assert re.findall(r"<th>(class\d+)</th>", table) == [f"class{n}" for n in range(39, 29, -1)]
-    assert "The 10 classes with the largest error of source" in page
+    assert "10 of 40 classes, those with the largest error of source first" in page
 
 
 def test_classes_without_images_do_not_count_as_many(tmp_path):
     labels = {"made": [f"class{n}" for n in range(40)]}
     run = write_run(tmp_path / "run", random_records([("", 0)]), labels=labels)
     page = run_page([open_run(run)])
-    assert re.findall(r"<th>(class\d+)</th>", page) == [f"class{n}" for n in range(5)]
-    assert "Error in percent, over all images of the class." in page and "the largest error of" not in page
+    rows = re.findall(r"<th>(class\d+)</th><td>.*?</td><td.*?>([\d.]+)</td>", page)
+    errors = [float(error) for _, error in rows]
+    assert sorted(name for name, _ in rows) == [f"class{n}" for n in range(5)]
+    assert errors == sorted(errors, reverse=True) and len(set(errors)) > 1
+    assert "All 5 classes, those with the largest error of source first" in page
 
 
 def test_a_missing_library_is_one_line(memo, run, tmp_path, monkeypatch):

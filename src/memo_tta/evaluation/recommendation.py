@@ -97,15 +97,20 @@ def assess(method: str, shifted: ResultBlock, clean: ResultBlock | None) -> Asse
     if method == SOURCE:
         return Assessment(method, None, None, seconds)
     harm = None if clean is None or method not in clean.methods else compare(clean, method, SOURCE)
-    return Assessment(method, compare(shifted, method, SOURCE), harm and _widened(harm), seconds)
+    return Assessment(method, compare(shifted, method, SOURCE), harm and _with_score_interval(harm), seconds)
 
 
-def _widened(change: PairedComparison) -> PairedComparison:
-    """Widen the interval for changes that are too rare for the bootstrap, which knows only those it saw."""
+def _with_score_interval(change: PairedComparison) -> PairedComparison:
+    """Replace the interval by Newcombe's (1998), which is no point where no image, or all, changed.
+
+    It adds the distances to the Wilson limits of both shares, helped and hurt, in squares.
+    """
     helped, hurt = change.helped / change.points, change.hurt / change.points
-    most_helped = wilson_interval(change.helped, change.points)[1]
-    most_hurt = wilson_interval(change.hurt, change.points)[1]
-    return replace(change, low=min(change.low, hurt - most_helped), high=max(change.high, most_hurt - helped))
+    helped_low, helped_high = wilson_interval(change.helped, change.points)
+    hurt_low, hurt_high = wilson_interval(change.hurt, change.points)
+    low = change.difference - math.hypot(hurt - hurt_low, helped_high - helped)
+    high = change.difference + math.hypot(hurt_high - hurt, helped - helped_low)
+    return replace(change, low=low, high=high)
 
 
 def _best(shifted: ResultBlock, methods: Sequence[Assessment]) -> Assessment:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from memo_tta.errors import InputError
 from memo_tta.image import ImageLike
+from memo_tta.methods.description import describe_method
 from memo_tta.methods.episode import episode, run_exclusively
 from memo_tta.methods.options import AnyOptions, build_options, declarations, merge_options
 from memo_tta.methods.prediction import Explanation, Prediction, Status
@@ -113,6 +114,9 @@ class Method(ABC, Generic[AnyOptions]):
         self.classifier = classifier
         self.options: AnyOptions = self.resolve(classifier.settings, options)
         self._statistics_layers = statistics_layers(classifier.module)
+
+    def __repr__(self) -> str:
+        return describe_method(self)
 
     @classmethod
     def resolve(cls, settings: Mapping[str, Any], options: Mapping[str, Any]) -> Any:

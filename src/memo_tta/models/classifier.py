@@ -15,7 +15,7 @@ from memo_tta.image import ImageLike, Size, to_rgb
 from memo_tta.models.forward_only import FunctionModule
 from memo_tta.models.labels import Labels, config_labels, read_labels
 from memo_tta.models.module_checks import check_module
-from memo_tta.models.preprocessing import Preprocessing
+from memo_tta.models.preprocessing import RGB, Preprocessing
 
 ROUNDING = 1e-4  # of a sum of probabilities
 
@@ -226,6 +226,14 @@ class Classifier:
     def name(self) -> str:
         return type(self.module).__name__
 
+    def __repr__(self) -> str:
+        chosen = self.labels if self._classes is None else self._classes
+        parts = [self.name, "" if chosen is None else f"{len(chosen)} classes"]
+        if self.preprocessing is not None:
+            channels, height, width = self.preprocessing.shape
+            parts += [f"{height}×{width} pixels", "" if channels == RGB else f"channels={channels}"]
+        return f"Classifier({', '.join(filter(None, [*parts, _size(self.module)]))})"
+
     def _warn_of_probabilities(self, logits: Tensor) -> None:
         """Warn if the first output looks like probabilities, which another softmax makes nearly equal."""
         if self._is_output_checked:
@@ -243,6 +251,14 @@ class Classifier:
     def _check_labels(self, classes: int) -> None:
         if self.labels is not None and len(self.labels) != classes:
             raise ModelError(f"{self.name}: expected {classes} labels, one per class, got {len(self.labels)}")
+
+
+def _size(module: nn.Module) -> str:
+    """Describe the number of parameters of a module; empty if it has none."""
+    count = sum(parameter.numel() for parameter in module.parameters())
+    if count == 0:  # a function
+        return ""
+    return f"{count / 1e6:.2f} M parameters" if count >= 10_000 else f"{count:,} parameters"
 
 
 def _supports_channels_last(module: nn.Module) -> bool:

@@ -1,4 +1,4 @@
-"""Pictures of the points that memo helped and hurt most."""
+"""Pictures of the points that a method helped and hurt most."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,9 +7,12 @@ from memo_tta.data.dataset import Dataset
 from memo_tta.errors import ConfigError, MemoError
 from memo_tta.evaluation.changed_points import ChangedPoint, most_changed_points
 from memo_tta.evaluation.job import EvaluationJob
+from memo_tta.evaluation.recommendation import SOURCE
 from memo_tta.evaluation.results import ResultBlock
 from memo_tta.evaluation.worker import WorkerContext
 from memo_tta.methods import METHODS
+from memo_tta.methods.tta import TTA
+from memo_tta.methods.view_method import ViewMethod
 from memo_tta.models.classifier import Classifier
 from memo_tta.report.run import Run
 from memo_tta.report.view_panel import Figure, point_panel
@@ -25,17 +28,23 @@ class Examples:
     problem: str = ""
 
 
-def examples(run: Run) -> Examples:
-    """Draw the points that memo helped and hurt most against source; needs the run's model and data."""
-    chosen = [_choose_points(block) for block in run.blocks]
+def examples(run: Run, methods: Sequence[str | None]) -> Examples:
+    """Draw the points that a method helped and hurt most against source, for each block the given one.
+
+    Needs the run's model and data.
+    """
+    chosen = [
+        [] if method is None else _choose_points(block, method)
+        for block, method in zip(run.blocks, methods, strict=True)
+    ]
     no_figures: list[list[Figure]] = [[] for _ in run.blocks]
     if run.job is None or not any(chosen):
         return Examples(no_figures)
     try:
         context = _load_context(run.job, run.metadata.get("fingerprint"))
         figures = [
-            [_figure(context, block.dataset, verdict, point) for verdict, point in points]
-            for block, points in zip(run.blocks, chosen, strict=True)
+            [_figure(context, block.dataset, method or "", verdict, point) for verdict, point in points]
+            for block, method, points in zip(run.blocks, methods, chosen, strict=True)
         ]
     except (MemoError, OSError, ImportError) as error:
         problem = f"Pictures need the run's model and data, which could not be loaded here ({error})."
@@ -43,8 +52,26 @@ def examples(run: Run) -> Examples:
     return Examples(figures)
 
 
-def _choose_points(block: ResultBlock) -> list[tuple[str, ChangedPoint]]:
-    helped, hurt = most_changed_points(block, "memo", "source", SHOWN_POINTS)
+def shown_method(block: ResultBlock, best: str) -> str | None:
+    """Return the method to show: the best one, else memo, else any, if it uses views; None without any."""
+    if SOURCE not in block.methods:
+        return None
+    wanted = (name for name in (best, "memo", *block.methods) if name in block.methods)
+    return next((name for name in wanted if uses_views(name)), None)
+
+
+def uses_views(method: str) -> bool:
+    """Return whether a method predicts from several views of an image."""
+    return method in METHODS and issubclass(METHODS[method].method, ViewMethod)
+
+
+def only_averages(method: str) -> bool:
+    """Return whether a method averages over views without adapting the model."""
+    return method in METHODS and issubclass(METHODS[method].method, TTA)
+
+
+def _choose_points(block: ResultBlock, method: str) -> list[tuple[str, ChangedPoint]]:
+    helped, hurt = most_changed_points(block, method, SOURCE, SHOWN_POINTS)
     return [("corrected", point) for point in helped] + [("made wrong", point) for point in hurt]
 
 
@@ -55,15 +82,16 @@ def _load_context(job: EvaluationJob, fingerprint: str | None) -> WorkerContext:
     return context
 
 
-def _figure(context: WorkerContext, dataset: str, verdict: str, point: ChangedPoint) -> Figure:
+def _figure(context: WorkerContext, dataset: str, method: str, verdict: str, point: ChangedPoint) -> Figure:
     classifier, data = _find_part(context, dataset, point)
-    options = {"seed": context.job.seed, **context.job.options.get("memo", {})}
-    robust = METHODS["memo"](classifier, **options)
+    options = {"seed": context.job.seed, **context.job.options.get(method, {})}
+    robust = METHODS[method](classifier, **options)
     target = classifier.labels[point.target] if classifier.labels else str(point.target)
     shift = f"{point.shift.corruption} at level {point.shift.severity}, " if point.shift.corruption else ""
     caption = (
-        f"{shift}image {data.id(point.position)}, {verdict} by memo (true class: {target}, whose probability "
-        f"{'rose' if point.gain > 0 else 'fell'} by at least {abs(100 * point.gain):.0f} percentage points)"
+        f"{shift}image {data.id(point.position)}, {verdict} by {method} (true class: {target}, whose "
+        f"probability {'rose' if point.gain > 0 else 'fell'} by at least {abs(100 * point.gain):.0f} "
+        "percentage points)"
     )
     return Figure(point_panel(robust, data, point.position, target), caption)
 

@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -10,8 +10,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from memo_tta.evaluation.comparison import MethodResult, ResultTable
 from memo_tta.evaluation.metrics import calibration
 from memo_tta.evaluation.results import ResultBlock
-from memo_tta.report import formatting
-from memo_tta.report.examples import examples
+from memo_tta.report.conclusion import Conclusion, conclude
+from memo_tta.report.error_and_time_plot import LABELS, ErrorRate, MethodCost, error_and_time_plot
+from memo_tta.report.examples import examples, only_averages, shown_method
+from memo_tta.report.gain_and_harm import gain_and_harm_table
 from memo_tta.report.html_tables import (
     Table,
     class_table,
@@ -20,6 +22,7 @@ from memo_tta.report.html_tables import (
     results_table,
     summary_table,
 )
+from memo_tta.report.pairing import Setting, settings
 from memo_tta.report.plots import changes_plot, number_of_views_plot, reliability_plot
 from memo_tta.report.run import Run
 from memo_tta.report.view_panel import Figure
@@ -48,14 +51,23 @@ class BlockSection:
     """What a page shows about one block of a run; what is empty is left out."""
 
     heading: str
-    finding: str
     paper: Table | None
     heat_maps: Sequence[Table]
     changes: str  # data URL, as calibration
     calibration: str
     classes: Table
-    hardest_for: str  # the method whose hardest classes are shown; "" if all classes are
     examples: Sequence[InlinePicture]
+    shown_method: str  # the method that the examples are about
+    is_averaged: bool  # whether that method leaves the model as it is
+
+
+@dataclass(frozen=True)
+class SettingSection:
+    """What a page shows about one data set, its shifted and its clean images together."""
+
+    heading: str
+    conclusion: Conclusion
+    error_and_time: str  # data URL
 
 
 @dataclass(frozen=True)
@@ -71,16 +83,28 @@ class RunSection:
 def run_page(runs: Sequence[Run]) -> str:
     """Return the report of one or more runs as a page."""
     tables = [(run, table) for run in runs for table in run.tables]
-    is_single = len(tables) == 1
+    found = settings(runs)
+    conclusions = [conclude(setting) for setting in found]
+    best = {
+        id(table[0]): conclusion.best
+        for setting, conclusion in zip(found, conclusions, strict=True)
+        for table in (setting.shifted, setting.clean)
+        if table is not None
+    }
     plot = number_of_views_plot(runs)
     return TEMPLATES.get_template("run.html").render(
-        title=_title(runs),
-        lead=_finding(*tables[0]) if is_single else "",
+        title=_title(found, len(runs)),
+        settings=[
+            SettingSection(setting.heading(len(runs)), conclusion, _error_and_time(setting))
+            for setting, conclusion in zip(found, conclusions, strict=True)
+        ],
         notes=[note for run in runs for note in _notes(run, len(runs))],
         has_parts=any(len(block.parts) > 1 for _, (block, _) in tables),
+        has_shifted=any(setting.shifted for setting in found),
+        gain_and_harm=gain_and_harm_table(found, len(runs)),
         results=results_table(runs),
-        error_over_time=_data_url("svg+xml", plot) if plot else "",
-        sections=[_run_section(run, len(runs), with_heading=not is_single) for run in runs],
+        error_over_views=_data_url("svg+xml", plot) if plot else "",
+        sections=[_run_section(run, len(runs), best, with_heading=len(tables) > 1) for run in runs],
     )
 
 
@@ -97,55 +121,64 @@ def summary_page(
     )
 
 
-def _title(runs: Sequence[Run]) -> str:
-    names = list(dict.fromkeys(run.name(block) for run in runs for block in run.blocks))
+def _title(found: Sequence[Setting], runs: int) -> str:
+    names = list(dict.fromkeys(setting.heading(1) for setting in found))
     title = ", ".join(names) if len(names) <= NAMES_IN_TITLE else f"{len(names)} comparisons"
-    return title if len(runs) == 1 else f"{title}: {len(runs)} runs"
+    return title if runs == 1 else f"{title}: {runs} runs"
 
 
 def _notes(run: Run, runs: int) -> list[str]:
     return [f"{run.folder}: {note}" if runs > 1 else f"{note[:1].upper()}{note[1:]}." for note in run.notes]
 
 
-def _finding(run: Run, table: ResultTable) -> str:
-    """Return the main result as a sentence; empty without memo and source."""
-    block, rows = table
-    by_method = {row.method: row for row in rows}
-    memo, source = by_method.get("memo"), by_method.get("source")
-    if memo is None or source is None or memo.to_source is None:
-        return ""
-    change = memo.to_source
-    difference = formatting.minus_sign(formatting.percentage_points(change.difference))
-    interval = formatting.minus_sign(formatting.change_interval(change))
-    return (
-        f"memo changes the error of {run.model} on {block.dataset} from {formatting.percent(source.error)} % "
-        f"to {formatting.percent(memo.error)} %, by {difference} percentage points ({interval}). "
-        f"Of {change.points} predictions, it corrects {change.helped} and makes {change.hurt} wrong."
-    )
+def _error_and_time(setting: Setting) -> str:
+    """Return the plot of all methods of a data set as a data URL."""
+    kinds = [
+        {} if table is None else {row.method: row for row in table[1]}
+        for table in (setting.shifted, setting.clean)
+    ]
+    methods = dict.fromkeys(method for rows in kinds for method in rows)
+    costs = [
+        MethodCost(
+            method,
+            max(rows[method].seconds for rows in kinds if method in rows),
+            *(_error_rate(rows.get(method)) for rows in reversed(kinds)),
+        )
+        for method in methods
+    ]
+    titles = LABELS if setting.shifted else (LABELS[0], setting.data)
+    return _data_url("svg+xml", error_and_time_plot(costs, titles))
 
 
-def _run_section(run: Run, runs: int, with_heading: bool) -> RunSection:
-    found = examples(run)
+def _error_rate(row: MethodResult | None) -> ErrorRate | None:
+    return None if row is None else ErrorRate(row.error, row.low, row.high)
+
+
+def _run_section(run: Run, runs: int, best: Mapping[int, str], with_heading: bool) -> RunSection:
+    """Return the details of a run, with pictures of the best method, given by the `id` of its block."""
+    shown = [shown_method(block, best[id(block)]) for block in run.blocks]
+    found = examples(run, shown)
     blocks = [
-        _block_section(run, table, figures, run.heading(table[0], runs) if with_heading else "")
-        for table, figures in zip(run.tables, found.figures, strict=True)
+        _block_section(run, table, figures, method or "", run.heading(table[0], runs) if with_heading else "")
+        for table, figures, method in zip(run.tables, found.figures, shown, strict=True)
     ]
     return RunSection(blocks, found.problem, run.command, _facts(run))
 
 
-def _block_section(run: Run, table: ResultTable, figures: Sequence[Figure], heading: str) -> BlockSection:
+def _block_section(
+    run: Run, table: ResultTable, figures: Sequence[Figure], shown: str, heading: str
+) -> BlockSection:
     block, rows = table
-    classes, has_all_classes = class_table(block, run.class_names(block))
     return BlockSection(
         heading,
-        _finding(run, table) if heading else "",
         paper_table(run, block, rows),
         heat_maps(block) if len(block.parts) > 1 else [],
         _changes(rows),
         _calibration(block),
-        classes,
-        "" if has_all_classes else block.methods[0],
+        class_table(block, run.class_names(block)),
         [_inline_picture(figure) for figure in figures],
+        shown,
+        only_averages(shown),
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from memo_tta.data.corruptions.severity import CORRUPTIONS, CorruptionLevel
 from memo_tta.evaluation.comparison import MethodResult, ResultTable, differences
 from memo_tta.evaluation.metrics import errors_by_class
+from memo_tta.evaluation.recommendation import SOURCE
 from memo_tta.evaluation.results import ResultBlock
 from memo_tta.evaluation.statistics import PairedComparison
 from memo_tta.report import formatting
@@ -64,6 +65,7 @@ class Table:
     groups: Sequence[Group]
     kind: str = ""  # CSS class
     caption: str = ""
+    about: str = ""  # what stands above the table
 
 
 def results_table(runs: Sequence[Run]) -> Table:
@@ -91,10 +93,10 @@ def _results_row(row: MethodResult, mces: Sequence[str], has_tta: bool) -> Row:
     change = row.to_source
     cells = [Cell(formatting.percent(row.error), formatting.interval(row.low, row.high))]
     cells += [Cell("" if getattr(row, name) is None else f"{getattr(row, name):.1f}") for name in mces]
-    cells.append(_change_cell(change))
+    cells.append(change_cell(change))
     counts = (str(change.helped), str(change.hurt), formatting.p_value(change.p)) if change else ("",) * 3
     cells += [Cell(text) for text in counts]
-    cells += [_change_cell(row.to_tta)] if has_tta else []
+    cells += [change_cell(row.to_tta)] if has_tta else []
     times = (row.seconds, row.views_seconds, row.model_seconds, row.predict_seconds)
     cells += [Cell(formatting.seconds(time)) for time in times]
     return Row(row.method, cells, "method")
@@ -108,7 +110,7 @@ def summary_table(tables: Sequence[ResultTable]) -> Table:
             [
                 Cell(row.method),
                 Cell(f"{formatting.percent(row.error)} %", formatting.interval(row.low, row.high)),
-                _change_cell(row.to_source),
+                change_cell(row.to_source),
                 Cell(f"{formatting.milliseconds(row.seconds)} ms"),
                 Cell(bar=row.error),
             ],
@@ -120,7 +122,8 @@ def summary_table(tables: Sequence[ResultTable]) -> Table:
     return Table(["images", "method", "error", "to source", "per image", ""], [Group(rows)], "wide summary")
 
 
-def _change_cell(change: PairedComparison | None) -> Cell:
+def change_cell(change: PairedComparison | None) -> Cell:
+    """Return a change in percentage points with its interval, bold where that excludes zero."""
     if change is None:
         return Cell()
     is_significant = change.low > 0 or change.high < 0
@@ -189,27 +192,29 @@ def _heat_map(
     return Table(["level", *map(str, levels)], [Group(rows)], "tinted", caption)
 
 
-def class_table(block: ResultBlock, names: Sequence[str]) -> tuple[Table, bool]:
-    """Return each class's error by method, and whether the table has all classes.
+def class_table(block: ResultBlock, names: Sequence[str]) -> Table:
+    """Return each class's error by method; the first rows are the classes with the largest error of source.
 
-    If there are many, it has only those with the largest error of the first method.
+    If there are many classes, the table has only those. Its caption says what it shows.
     """
-    errors = {method: errors_by_class(block, method, len(names)) for method in block.methods}
-    first = errors[block.methods[0]]
-    counts = np.bincount(block.pooled(block.methods[0]).target, minlength=len(names))
-    classes: list[int] = np.flatnonzero(counts).tolist()
-    has_all = len(classes) <= ALL_CLASSES
-    if not has_all:
-        classes = sorted(classes, key=lambda index: -first[index])[:HARDEST_CLASSES]
+    by_method = {method: errors_by_class(block, method, len(names)) for method in block.methods}
+    hardest_for = SOURCE if SOURCE in by_method else block.methods[0]
+    counts = np.bincount(block.pooled(hardest_for).target, minlength=len(names))
+    found: list[int] = np.flatnonzero(counts).tolist()
+    classes = sorted(found, key=lambda index: -by_method[hardest_for][index])
+    if len(found) > ALL_CLASSES:
+        classes = classes[:HARDEST_CLASSES]
     rows: list[Row] = []
     for index in classes:
-        values = [float(by_class[index]) for by_class in errors.values()]
+        values = [float(errors[index]) for errors in by_method.values()]
         cells = [
             Cell() if math.isnan(error) else Cell(formatting.percent(error), tint=_tint("blue", error))
             for error in values
         ]
         rows.append(Row(names[index], [Cell(str(counts[index]), kind="plain"), *cells]))
-    return Table(["class", "images", *errors], [Group(rows)], "tinted"), has_all
+    shown = f"All {len(found)} classes" if len(rows) == len(found) else f"{len(rows)} of {len(found)} classes"
+    about = f"{shown}, those with the largest error of {hardest_for} first: error in percent."
+    return Table(["class", "images", *by_method], [Group(rows)], "tinted", about=about)
 
 
 def _tint(colour: Literal["blue", "green", "red"], strength: float) -> Tint:

@@ -6,11 +6,19 @@ from memo_tta.data.corruptions.severity import CorruptionLevel
 from memo_tta.evaluation.comparison import MethodResult
 from memo_tta.evaluation.results import ResultBlock
 from memo_tta.report import formatting
+from memo_tta.report.conclusion import suggestion_lines
+from memo_tta.report.pairing import settings
 from memo_tta.report.paper_comparison import PaperComparison, compare_with_paper, paper_figure
 from memo_tta.report.run import Run
 
 LEGEND = "The paper's figure stands in brackets: ✓ within the 95 % interval of ours, ✗ outside."
 MARKS = {True: " ✓", False: " ✗", None: ""}
+
+
+def report_markdown(runs: Sequence[Run]) -> str:
+    """Return all tables of all runs, then what they suggest, with the suggestion last."""
+    lines = suggestion_lines(settings(runs), len(runs))
+    return "\n".join([*map(run_markdown, runs), "\n\n".join(["## What this suggests", *lines]) + "\n"])
 
 
 def run_markdown(run: Run, command: str | None = None, with_seconds: bool = True) -> str:

@@ -17,6 +17,7 @@ from memo_tta.evaluation.job import EvaluationJob
 from memo_tta.evaluation.records import FailedRecord, SkippedPoint
 from memo_tta.evaluation.results import ResultBlock, collect
 from memo_tta.evaluation.store import RESUMABLE, open_for_reading
+from memo_tta.evaluation.stream_orders import ORDERS
 from memo_tta.evaluation.versions import differences, run_versions
 from memo_tta.methods import METHODS
 from memo_tta.models.zoo import ZOO
@@ -59,7 +60,7 @@ class Run:
     def tables(self) -> list[ResultTable]:
         """Each block with one row per method."""
         return [
-            (block, method_results(block, self._has_mce(block), self._clean_imagenet()))
+            (block, method_results(block, self._has_mce(block), self.clean_imagenet()))
             for block in self.blocks
         ]
 
@@ -70,7 +71,7 @@ class Run:
         )
         return is_published and block.is_corrupted and block.dataset == IMAGENET_C
 
-    def _clean_imagenet(self) -> ResultBlock | None:
+    def clean_imagenet(self) -> ResultBlock | None:
         """Return the clean block whose data is not in the catalog: ImageNet itself is a user's folder."""
         clean = [block for block in self.blocks if not block.is_corrupted and block.dataset not in CATALOG]
         return clean[0] if len(clean) == 1 else None
@@ -136,6 +137,10 @@ class Run:
                 notes.append(
                     f"{block.dataset}: {', '.join(fewer)} of {most} images; differences use shared images"
                 )
+        if (methods := self.metadata.get("order_matters")) and self.job:
+            order = self.job.order
+            about = f" ({ORDERS[order].about})" if order in ORDERS else ""
+            notes.append(f"order of the images: {order}{about}; {', '.join(methods)} may differ in another")
         if self.skipped:
             notes.append(f"{len(self.skipped)} images could not be read and were skipped")
         if "total" not in self.metadata:
@@ -174,20 +179,18 @@ def open_run(folder: Path) -> Run:
 
 def evaluate_command(job: EvaluationJob, out: Path) -> str:
     """Return the `memo evaluate` command line of a job."""
-    words = ["memo", "evaluate", *job.data, "--model", job.model]
-    for name, value in job.model_arguments.items():
-        text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-        words += [f"--{name.replace('_', '-')}", text]
-    words += ["--methods", ",".join(job.methods)]
+    words = ["memo", "evaluate", *job.data, *model_words(job), "--methods", ",".join(job.methods)]
     for method, options in job.options.items():
         for name, value in options.items():
-            words += ["--option", f"{method}.{name}={_option_text(value)}"]
+            words += ["--option", f"{method}.{name}={option_text(value)}"]
     if job.corruptions is not None:
         words += ["--corruptions", ",".join(job.corruptions)]
     if job.severities is not None:
         words += ["--severities", ",".join(map(str, job.severities))]
     if job.limit is not None:
         words += ["--limit", str(job.limit)]
+    if job.order != EvaluationJob.order:
+        words += ["--order", job.order]
     if job.seed:
         words += ["--seed", str(job.seed)]
     if job.skip_bad:
@@ -195,7 +198,16 @@ def evaluate_command(job: EvaluationJob, out: Path) -> str:
     return shlex.join([*words, "--out", str(out)])
 
 
-def _option_text(value: Any) -> str:
+def model_words(job: EvaluationJob) -> list[str]:
+    """Return the words of a command line that choose a job's model."""
+    words = ["--model", job.model]
+    for name, value in job.model_arguments.items():
+        text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        words += [f"--{name.replace('_', '-')}", text]
+    return words
+
+
+def option_text(value: Any) -> str:
     """Format an option's value so that the command line reads it back unchanged."""
     if value is None:
         return "none"

@@ -18,7 +18,7 @@ def sentence(recommendation: Recommendation) -> str:
         )
         return f"Use source, the model as it is: {reason}."
     assert chosen.gain is not None
-    words = f"Use {chosen.method}: on shifted images {change_in_words(chosen.gain)} errors"
+    words = f"Use {chosen.method}: on shifted images {change_in_words(chosen.gain, 'points', 'errors')}"
     if chosen.harm is not None:
         words += f", on clean ones {change_in_words(chosen.harm)}"
     return f"{words}, {milliseconds(chosen.seconds)} ms instead of {milliseconds(source.seconds)}."
@@ -39,14 +39,15 @@ def doubts(recommendation: Recommendation, limits: Limits) -> Iterator[str]:
         )
 
 
-def change_in_words(change: PairedComparison) -> str:
-    """Format a change of the error in points: "8.2 points fewer (5.9 to 10.4)"."""
-    sign, word = (-1, "fewer") if change.difference < 0 else (1, "more")
-    low, high = sorted((sign * change.low, sign * change.high))
-    return (
-        f"{_points(sign * change.difference)} points {word} "
-        f"({formatting.minus_sign(_points(low))} to {formatting.minus_sign(_points(high))})"
+def change_in_words(change: PairedComparison, unit: str = "", noun: str = "") -> str:
+    """Format a change of the error in points: "8.2 points fewer errors (5.9 to 10.4)"."""
+    shown = float(formatting.percentage_points(change.difference))
+    sign, comparative = (-1, "fewer") if shown < 0 else (1, "more")
+    low, high = (
+        formatting.minus_sign(_points(end)) for end in sorted((sign * change.low, sign * change.high))
     )
+    words = [f"{abs(shown):.1f}", unit, comparative, noun] if shown else ["as many", noun]
+    return f"{' '.join(filter(None, words))} ({low} to {high})"
 
 
 def change_with_interval(change: PairedComparison) -> str:
@@ -62,7 +63,7 @@ def milliseconds(seconds: float) -> str:
 
 def _points(fraction: float) -> str:
     text = f"{100 * fraction:.1f}"
-    return "0.0" if text == "-0.0" else text
+    return formatting.minus_sign("0.0" if text == "-0.0" else text)
 
 
 def _images_would_tell(images: int | None) -> str:

@@ -9,6 +9,8 @@ from rich.text import Text
 from memo_tta.evaluation.comparison import MethodResult, ResultTable
 from memo_tta.evaluation.statistics import PairedComparison
 from memo_tta.report import formatting
+from memo_tta.report.conclusion import suggestion_lines
+from memo_tta.report.pairing import settings
 from memo_tta.report.run import Run
 
 COLOURS = {"better": "green", "worse": "red", "same": "dim"}
@@ -30,6 +32,13 @@ def print_runs(runs: Sequence[Run], console: Console) -> None:
         console.print(table)
     for remark in _remarks(runs):
         console.print(remark, markup=False, soft_wrap=True)
+
+
+def print_suggestions(runs: Sequence[Run], console: Console) -> None:
+    """Print what the runs suggest; the last line is the suggestion."""
+    console.print()
+    for line in suggestion_lines(settings(runs), len(runs)):
+        console.print(line, markup=False, soft_wrap=True)
 
 
 def summary_table(tables: Sequence[ResultTable]) -> Table:

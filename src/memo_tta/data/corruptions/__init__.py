@@ -5,20 +5,19 @@ import numpy as np
 from memo_tta.data.corruptions.severity import CORRUPTIONS, SEVERITIES, TEST, VALIDATION, constants
 from memo_tta.errors import ConfigError, InputError, MissingExtra
 
-__all__ = ["CORRUPTIONS", "SEVERITIES", "TEST", "VALIDATION", "corrupt"]
+__all__ = ["CORRUPTIONS", "SEVERITIES", "TEST", "VALIDATION", "apply_corruption", "check_severity", "corrupt"]
 
 MIN_SIDE = 8
 
 
-def corrupt(image: np.ndarray, name: str, severity: int, rng: np.random.Generator) -> np.ndarray:
+def apply_corruption(image: np.ndarray, name: str, severity: int, rng: np.random.Generator) -> np.ndarray:
     """Return a corrupted copy of a uint8 (height, width, 3) image, at a severity of 1..5.
 
     Images of up to 64 pixels get the constants of CIFAR-10-C, larger ones those of ImageNet-C.
     """
-    if severity not in SEVERITIES:
-        raise ConfigError(f"severity: expected 1..5, got {severity!r}")
+    severity = check_severity(severity)
     _check_image(image)
-    parameters = constants(image, name, int(severity))
+    parameters = constants(image, name, severity)
     # Imported here so that the names of the corruptions can be listed without OpenCV and SciPy.
     try:
         from memo_tta.data.corruptions.operations import OPERATIONS
@@ -27,6 +26,13 @@ def corrupt(image: np.ndarray, name: str, severity: int, rng: np.random.Generato
             f"corruptions need OpenCV and SciPy ({error}): pip install 'memo-tta[corruptions]'"
         ) from None
     return OPERATIONS[name](image, rng, *parameters)
+
+
+def check_severity(severity: int) -> int:
+    """Return the severity as an int; raise ConfigError unless it is one of 1..5."""
+    if severity not in SEVERITIES:
+        raise ConfigError(f"severity: expected 1..5, got {severity!r}")
+    return int(severity)
 
 
 def _check_image(image: np.ndarray) -> None:
@@ -38,3 +44,6 @@ def _check_image(image: np.ndarray) -> None:
         raise InputError(
             f"image: expected at least {MIN_SIDE} pixels a side, got {image.shape[1]} x {image.shape[0]}"
         )
+
+
+corrupt = apply_corruption

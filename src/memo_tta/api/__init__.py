@@ -1,0 +1,1 @@
+"""What people call from Python beside models and methods; `memo_tta` has the names."""

@@ -1,0 +1,105 @@
+"""Advice in words: on the terminal, and as a config file."""
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from memo_tta.evaluation.advice import Advice, TriedCandidate
+from memo_tta.evaluation.config_file import config_text
+from memo_tta.evaluation.race import Race
+from memo_tta.evaluation.recommendation import Assessment, Limits
+from memo_tta.evaluation.statistics import PairedComparison
+from memo_tta.report import formatting
+from memo_tta.report.suggestion import doubts, milliseconds, sentence
+
+COLUMNS = ("method", "shifted", "95 %", "clean", "95 %", "ms", "predictions", "")
+UNLIMITED = 1000  # columns, for measuring a table
+
+
+def race_cost(race: Race, seconds: float) -> str:
+    """Say what a race will do, and how long it may take."""
+    names = ", ".join(race.candidates)
+    return (
+        f"{len(race.candidates)} candidates ({names}) on up to {race.images} images, clean and shifted: "
+        f"about {_duration(seconds)} at most"
+    )
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
+
+
+def advice_lines(advice: Advice) -> list[str]:
+    """Return the recommendation, how sure it is, and the source's errors, a sentence each."""
+    recommendation = advice.recommendation
+    return [sentence(recommendation), *doubts(recommendation, advice.limits), _source_errors(advice)]
+
+
+def print_advice(advice: Advice, console: Console) -> None:
+    """Print one row per candidate, then the recommendation."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in COLUMNS:
+        table.add_column(title, justify="left" if title in ("method", "") else "right", no_wrap=True)
+    for each in advice.tried:
+        style = "bold green" if each.candidate == advice.chosen else ""
+        table.add_row(*(Text(cell, style=style) for cell in _cells(advice, each)))
+    if not console.is_terminal:
+        console.width = Console(width=UNLIMITED).measure(table).maximum
+    console.print(table)
+    for line in advice_lines(advice):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def advice_config(advice: Advice, command: str) -> str:
+    """Return the config file that makes other commands use the recommended method."""
+    rows = [COLUMNS, *(_cells(advice, each) for each in advice.tried)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    table = ["  ".join(map(str.ljust, row, widths)) for row in rows]
+    return config_text(
+        advice.method,
+        {advice.method: advice.options} if advice.options else {},
+        [f"Made by: {command}", *advice_lines(advice)],
+        table,
+    )
+
+
+def verdict(assessment: Assessment, limits: Limits) -> str:
+    """Judge a method in a few words."""
+    rows = {
+        "over the budget": not assessment.is_fast(limits),
+        "harms clean images": not assessment.is_harmless(limits),
+        "helps": assessment.is_proven,
+    }
+    return next((words for words, holds in rows.items() if holds), "not shown to help")
+
+
+def _cells(advice: Advice, each: TriedCandidate) -> list[str]:
+    assessment = each.assessment
+    is_source = assessment.method == advice.recommendation.source.method
+    words = "recommended" if each.candidate == advice.chosen else each.dropped
+    return [
+        assessment.method,
+        *_change(assessment.gain),
+        *_change(assessment.harm),
+        milliseconds(assessment.seconds),
+        str(each.predictions),
+        words or ("" if is_source else verdict(assessment, advice.limits)),
+    ]
+
+
+def _change(change: PairedComparison | None) -> tuple[str, str]:
+    if change is None:
+        return "", ""
+    difference = formatting.minus_sign(formatting.percentage_points(change.difference))
+    return difference, formatting.minus_sign(formatting.change_interval(change))
+
+
+def _source_errors(advice: Advice) -> str:
+    blocks = {"shifted": advice.shifted, "clean": advice.clean}
+    errors = (
+        f"{formatting.percent(error)} % on {name} images ({formatting.interval(low, high)})"
+        for name, block in blocks.items()
+        if block is not None
+        for error, low, high in [advice.source_error(block)]
+    )
+    return f"The error of the model as it is: {', '.join(errors)}."
