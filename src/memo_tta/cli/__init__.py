@@ -21,6 +21,7 @@ COMMANDS = {
     "demo": ("memo_tta.cli.demo", "Compare methods on bundled images: table, page and pictures."),
     "predict": ("memo_tta.cli.predict", "Classify images, adapting the model to each."),
     "evaluate": ("memo_tta.cli.evaluate", "Compare methods on labelled data, image by image."),
+    "advise": ("memo_tta.cli.advise", "Find out which method to use, from your own images."),
     "tune": ("memo_tta.cli.tune", "Search MEMO's options on validation corruptions."),
     "report": ("memo_tta.cli.report", "Show a run as a table, CSV, Parquet, Markdown or HTML page."),
     "serve": ("memo_tta.cli.serve", "Serve predictions over HTTP, with a demo page."),
