@@ -14,7 +14,7 @@ from PIL import Image
 
 from tests.service.http_client import multipart, predict_request, request
 
-PATH = "/v1/predict"
+PATH, BATCH_PATH = "/v1/predict", "/v1/predict:batch"
 JSON = "application/json"
 
 
@@ -133,6 +133,8 @@ def _wrong_json(rng: np.random.Generator, _limits: ServiceLimits) -> bytes:
         {"image": 5},
         {"image": None},
         {"image": "not base64!"},
+        {"image": "http://127.0.0.1/metrics"},
+        {"image": "data:image/png;base64,%%%"},
         {"n_views": 4},
         [image],
         "text",
@@ -142,9 +144,24 @@ def _wrong_json(rng: np.random.Generator, _limits: ServiceLimits) -> bytes:
     return request(PATH, json.dumps(bodies[int(rng.integers(len(bodies)))]).encode(), JSON)
 
 
+def _wrong_batch(rng: np.random.Generator, _limits: ServiceLimits) -> bytes:
+    image = base64.b64encode(noise_image(rng)).decode()
+    bodies = [
+        {"images": []},
+        {"images": [image] * 17},
+        {"images": [image, None]},
+        {"images": image},
+        {"images": [image], "image": image},
+        {"images": [image], "n_views": 0},
+        {"image": image},
+        [image],
+    ]
+    return request(BATCH_PATH, json.dumps(bodies[int(rng.integers(len(bodies)))]).encode(), JSON)
+
+
 def _broken_json(rng: np.random.Generator, _limits: ServiceLimits) -> bytes:
     bodies = [b"", b"{", b'{"image": "', b"[" * 20_000, b'{"image": NaN}', b"\xff\xfe", rng.bytes(50)]
-    return request(PATH, bodies[int(rng.integers(len(bodies)))], JSON)
+    return request(str(rng.choice([PATH, BATCH_PATH])), bodies[int(rng.integers(len(bodies)))], JSON)
 
 
 def _broken_form(rng: np.random.Generator, _limits: ServiceLimits) -> bytes:
@@ -295,6 +312,7 @@ KINDS: dict[str, Maker] = {
     "decompression bomb below the pixel limit": _allowed_bomb,
     "option out of range": _option_out_of_range,
     "wrong JSON": _wrong_json,
+    "wrong batch": _wrong_batch,
     "broken JSON": _broken_json,
     "broken form": _broken_form,
     "many parts": _many_parts,

@@ -143,21 +143,118 @@ def test_the_shift_is_in_the_answer_and_in_the_metrics():
 
 def test_the_document_has_every_refusal_and_its_examples_work(server):
     document = server.send(request("/openapi.json", method="GET")).json
-    assert set(document["paths"]) == {"/v1/predict", "/v1/model", "/healthz", "/readyz", "/metrics"}
-    operation = document["paths"]["/v1/predict"]["post"]
-    documented = {
-        name: int(status)
-        for status, response in operation["responses"].items()
-        for name in response["content"]["application/json"].get("examples", {})
-    }
-    # No token is set, and the path and its method exist.
-    impossible = {"unauthorized", "not_found", "method_not_allowed"}
-    assert documented == {name: status for name, (status, _) in API_ERRORS.items() if name not in impossible}
-    example = operation["requestBody"]["content"]["application/json"]["examples"]["grey"]["value"]
-    reply = server.send(request("/v1/predict", json.dumps(example).encode(), "application/json"))
-    assert reply.status == 200 and len(reply.json["top"]) == 3
-    form = document["components"]["schemas"]["PredictForm"]
-    assert form["properties"]["n_views"]["anyOf"][0]["maximum"] == 128 and form["required"] == ["image"]
+    prediction_paths = {"/v1/predict", "/v1/predict:batch"}
+    assert set(document["paths"]) == {*prediction_paths, "/v1/model", "/healthz", "/readyz", "/metrics"}
+    for path in prediction_paths:
+        operation = document["paths"][path]["post"]
+        documented = {
+            name: int(status)
+            for status, response in operation["responses"].items()
+            for name in response["content"]["application/json"].get("examples", {})
+        }
+        # No token is set, and the path and its method exist.
+        impossible = {"unauthorized", "not_found", "method_not_allowed"}
+        possible = {name: status for name, (status, _) in API_ERRORS.items() if name not in impossible}
+        assert documented == possible
+        example = operation["requestBody"]["content"]["application/json"]["examples"]["grey"]["value"]
+        reply = server.send(request(path, json.dumps(example).encode(), "application/json"))
+        answers = reply.json.get("results", [reply.json])
+        assert reply.status == 200 and [len(answer["top"]) for answer in answers] == [3] * len(answers)
+    for name in ("PredictForm", "PredictBatchForm"):
+        form = document["components"]["schemas"][name]
+        assert form["properties"]["n_views"]["anyOf"][0]["maximum"] == 128 and form["required"] == ["image"]
+
+
+def predict_text(server, text: str):
+    """Return the reply to a JSON body with this image."""
+    return server.send(request("/v1/predict", json.dumps({"image": text}).encode(), "application/json"))
+
+
+@pytest.mark.parametrize(
+    "head", ["data:image/png;base64,", "DATA:;BASE64,", "data:image/png;name=a.png;base64,"]
+)
+def test_an_image_may_be_a_data_url(server, head):
+    encoded = base64.b64encode(image_file()).decode()
+    by_url, bare = predict_text(server, head + encoded), predict_text(server, encoded)
+    assert by_url.status == 200 and by_url.json["top"] == bare.json["top"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("http://localhost:1/secret.png", "other URLs are not fetched"),
+        ("https://evil.example/a.png", "other URLs are not fetched"),
+        ("file:///etc/passwd", "other URLs are not fetched"),
+        ("blob:https://evil.example/7", "other URLs are not fetched"),
+        ("data:image/png,hello", "a URL like data:image/png;base64,"),
+        ("data:image/png;base64", "a URL like data:image/png;base64,"),
+        ("data:" + "a" * 1000 + ";base64,aaaa", "a URL like data:image/png;base64,"),
+        ("data:image/png;base64,@@", "expected base64 after the comma"),
+        ("no base64!", "expected base64, or a data: URL"),
+    ],
+)
+def test_other_texts_are_refused_and_not_repeated(server, text, words):
+    reply = predict_text(server, text)
+    assert (reply.status, reply.json["error"]) == (422, "invalid") and words in reply.json["message"]
+    assert not any(part in reply.json["message"] for part in ("secret", "evil", "passwd", "hello"))
+
+
+def test_requests_choose_among_the_methods_that_the_operator_allows(open_client):
+    client = open_client(method="restore", methods=("restore", "source"))
+    assert list(client.get("/v1/model").json()["methods"]) == ["restore", "source"]
+    for method, status in (("restore", 200), ("source", 200), ("memo", 422)):
+        reply = client.post("/v1/predict", files={"image": image_file()}, data={"method": method})
+        assert reply.status_code == status
+    assert reply.json()["message"] == "method: expected one of restore, source"
+    assert client.post("/v1/predict", files={"image": image_file()}).json()["method"] == "restore"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"methods": ("restore", "source")}, "method: expected one of methods, restore, source, got memo"),
+        ({"methods": ("memo", "tent")}, "tent: takes 64 images at once"),
+        ({"methods": ("memo", "nothing")}, "unknown method 'nothing'"),
+        ({"methods": ("memo", "tta"), "max_views": 8}, "tta: n_views: expected at most max_views = 8"),
+    ],
+)
+def test_methods_that_cannot_be_served_are_said_at_the_start(settings, words):
+    with pytest.raises(mt.MemoError, match=words):
+        build_served_model(**settings)
+
+
+def test_the_operators_options_are_used_and_said(open_client):
+    chosen = {"predict": "group", "early_views": None, "n_views": 6}
+    client = open_client(method="restore", options={"restore": chosen})
+    assert client.get("/v1/model").json()["options"]["restore"] == chosen
+    reply = client.post("/v1/predict", files={"image": image_file()}).json()
+    assert matches(reply, predict_directly(image_file(), "restore", **chosen)) and reply["n_views"] == 6
+    assert not matches(reply, predict_directly(image_file(), "restore", early_views=None, n_views=6))
+
+
+def test_options_that_do_not_go_together_are_a_mistake_of_the_client(open_client):
+    client = open_client()
+    for path, key in (("/v1/predict", "n_views"), ("/page/predict", "n_views")):
+        fields = {"method": "memo-pce", key: "1"}
+        reply = client.post(path, files={"image": image_file()}, data=fields)
+        assert reply.status_code == 422 and "n_views and select must leave 2 or more" in reply.text
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("resnet26", "resnet26"),
+        ("timm:resnet18.a1_in1k", "timm:resnet18.a1_in1k"),
+        ("hf:microsoft/resnet-50", "hf:microsoft/resnet-50"),
+        ("onnx:/home/ann/nets/mine.onnx", "onnx:mine.onnx"),
+        ("onnx:{folder}/net.onnx", "onnx:net.onnx"),
+        ("hf:./nets/vit", "hf:vit"),
+        ("/home/ann/mine.py:build", "GroupNormNet"),
+    ],
+)
+def test_the_model_has_the_operators_name_without_folders(model, name, tmp_path):
+    (tmp_path / "net.onnx").touch()
+    assert build_served_model(model=model.format(folder=tmp_path)).name == name
 
 
 def test_a_subset_of_formats_is_read_whatever_the_name(server):

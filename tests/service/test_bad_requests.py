@@ -65,6 +65,8 @@ READ_ONLY = ("/v1/model", "/healthz", "/readyz", "/metrics")  # without paramete
     [
         ("POST", "/v1/predict", GenerationMode.POSITIVE),
         ("POST", "/v1/predict", GenerationMode.NEGATIVE),
+        ("POST", "/v1/predict:batch", GenerationMode.POSITIVE),
+        ("POST", "/v1/predict:batch", GenerationMode.NEGATIVE),
         *(("GET", path, GenerationMode.POSITIVE) for path in READ_ONLY),
     ],
 )
@@ -87,5 +89,6 @@ def test_the_service_does_what_its_document_says(strict, method, path, mode):
 
 def test_a_json_body_of_a_million_parts_is_refused_before_they_are_made(strict):
     for body in (b'{"image": [' + b"0," * 400_000 + b"0]}", b"{" + b'"a":0,' * 100_000 + b'"b":0}'):
-        reply = strict.send(request("/v1/predict", body, "application/json"))
-        assert (reply.status, reply.json["error"]) == (400, "bad_request")
+        for path in ("/v1/predict", "/v1/predict:batch"):
+            reply = strict.send(request(path, body, "application/json"))
+            assert (reply.status, reply.json["error"]) == (400, "bad_request")

@@ -3,11 +3,12 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
+from click.core import ParameterSource
 
-from memo_tta.cli.method_options import all_method_options, serve_table
+from memo_tta.cli.method_options import all_method_options, configured_method, serve_table
 from memo_tta.cli.model_options import ModelChoice, model_options
 from memo_tta.errors import MissingExtra
 
@@ -23,6 +24,22 @@ def _read_defaults(ctx: click.Context, _parameter: click.Parameter, path: Path |
     return path
 
 
+class MethodNames(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]  # older ones take none
+    """Names of methods between commas; a config file may hold a list of them."""
+
+    name = "names"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Return the names."""
+        parts = cast("Sequence[object]", value) if isinstance(value, list | tuple) else str(value).split(",")
+        names = tuple(str(part).strip() for part in parts)
+        if not all(names) or not names:
+            self.fail(f"expected names of methods like restore,memo, got {value!r}", param, ctx)
+        return names
+
+
 @click.command(
     context_settings={"auto_envvar_prefix": "MEMO_SERVE"},
     epilog="Example: memo serve --model resnet50 --weights w.pth --config memo.toml --deadline-ms 20000. "
@@ -34,7 +51,7 @@ def _read_defaults(ctx: click.Context, _parameter: click.Parameter, path: Path |
     type=click.Path(path_type=Path),
     callback=_read_defaults,
     is_eager=True,
-    help="TOML file with one table of options per method, and [serve] for this command.",
+    help="TOML file: a method, tables of options per method, and [serve] for this command.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
@@ -45,7 +62,16 @@ def _read_defaults(ctx: click.Context, _parameter: click.Parameter, path: Path |
     help="Port to listen on; 0 chooses a free one.",
 )
 @model_options(default="resnet26")
-@click.option("--method", default="memo", show_default=True, help="Method for requests that name none.")
+@click.option(
+    "--method",
+    help="Method for requests that name none [default: memo, or the first of --methods without it].",
+)
+@click.option(
+    "--methods",
+    type=MethodNames(),
+    metavar="NAMES",
+    help="Comma-separated methods that requests may choose [default: all that work with the model].",
+)
 @click.option(
     "--option",
     "options",
@@ -60,6 +86,20 @@ def _read_defaults(ctx: click.Context, _parameter: click.Parameter, path: Path |
 )
 @click.option(
     "--max-views", default=128, show_default=True, type=click.IntRange(1), help="Largest number of views."
+)
+@click.option(
+    "--max-batch",
+    default=16,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Largest number of images of one request.",
+)
+@click.option(
+    "--samples",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Images that the page offers, up to 12: a folder of images, or of one sub-folder per class "
+    "[default: bundled ones, if the model has the classes of CIFAR-10].",
 )
 @click.option(
     "--max-body-mb",
@@ -88,7 +128,8 @@ def serve(
     host: str,
     port: int,
     model: ModelChoice,
-    method: str,
+    method: str | None,
+    methods: Sequence[str] | None,
     options: Sequence[str],
     replicas: int | None,
     max_body_mb: int,
@@ -97,8 +138,9 @@ def serve(
 ) -> None:
     """Serve predictions over HTTP, with a demo page.
 
-    Each request adapts its own copy of the model. GET / is the page, POST /v1/predict the API, /openapi.json
-    its description, and /metrics has metrics for Prometheus. On SIGTERM the server finishes the requests that
+    Each request has its own copy of the model. GET / is the page, POST /v1/predict the API (POST
+    /v1/predict:batch for several images), /openapi.json its description, and /metrics has metrics for
+    Prometheus. On SIGTERM the server finishes the requests that
     it has accepted, then exits.
     """
     try:
@@ -112,11 +154,15 @@ def serve(
 
     if os.environ.get(TOKEN_VARIABLE) == "" and others["token"] is None:  # click ignores empty variables
         raise click.UsageError(f"{TOKEN_VARIABLE} is empty: set it to a token, or unset it to serve without")
+    _check_model_is_given(config)
+    if method is None:
+        method = "memo" if methods is None or "memo" in methods else methods[0]
     settings = Settings(
         host=host,
         model=model.model,
         model_arguments=model.arguments,
         method=method,
+        methods=methods,
         options=all_method_options(list(METHODS), list(METHODS), config, options),
         replicas=replicas or available_cores(),
         max_body=max_body_mb * 2**20,
@@ -137,3 +183,12 @@ def serve(
                 err=True,
             )
         run(served, listener)
+
+
+def _check_model_is_given(config: Path | None) -> None:
+    """Raise if the config file names the method for a model, and nothing says which model that is."""
+    source = click.get_current_context().get_parameter_source("model")
+    if source is ParameterSource.DEFAULT and configured_method(config) is not None:
+        raise click.UsageError(
+            f"{config} names the method for a model: say which with --model, or with model in [serve]"
+        )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from memo_tta.errors import InputError
 from memo_tta.service.memory import is_out_of_memory, recover_memory
 from memo_tta.service.page.rendering import render
 
@@ -62,6 +63,15 @@ class ApiError(Exception):
         return cls(NAME_BY_STATUS.get(status, "bad_request"), headers=headers)
 
     @classmethod
+    def from_exception(cls, error: Exception) -> "ApiError":
+        """Return what the client is told of an exception, without its traceback, which holds the image."""
+        if isinstance(error, ApiError):
+            return cls(error.name, error.message, error.headers)
+        if isinstance(error, InputError):
+            return cls("damaged_image", str(error))
+        return cls.from_unexpected(error)
+
+    @classmethod
     def from_unexpected(cls, error: BaseException) -> "ApiError":
         """Log an exception that nothing expected, and return what the client is told of it."""
         if is_out_of_memory(error):
@@ -76,4 +86,9 @@ class ApiError(Exception):
         if "hx-request" in request_headers:
             html = render("error.html", name=self.name, message=self.message)
             return HTMLResponse(html, self.status, self.headers)
-        return JSONResponse({"error": self.name, "message": self.message}, self.status, self.headers)
+        return JSONResponse(self.content, self.status, self.headers)
+
+    @property
+    def content(self) -> dict[str, str]:
+        """The fields of an ErrorResponse."""
+        return {"error": self.name, "message": self.message}

@@ -18,7 +18,7 @@ from memo_tta.service.model import ServedModel
 from memo_tta.service.openapi import DESCRIPTION, install_openapi
 from memo_tta.service.page.routes import STATIC, page_routes
 from memo_tta.service.responses import model_response
-from memo_tta.service.schemas import Health, ModelResponse, PredictResponse
+from memo_tta.service.schemas import BatchResponse, Health, ModelResponse, PredictResponse
 
 
 def build_app(served_model: ServedModel) -> FastAPI:
@@ -64,6 +64,13 @@ def _add_routes(app: FastAPI, handlers: Handlers) -> None:
         """Adapt a copy of the model to the image and return the predictions before and after adaptation."""
         return await handlers.predict(request, perf_counter())
 
+    @app.post(
+        "/v1/predict:batch", response_model=BatchResponse, tags=["predict"], summary="Predict several images"
+    )
+    async def predict_batch(request: Request) -> Any:
+        """Predict each image on its own; an image that fails has an error in its place."""
+        return await handlers.predict_batch(request, perf_counter())
+
     @app.get("/v1/model", response_model=ModelResponse, tags=["predict"], summary="Describe the model")
     async def model() -> Any:
         return model_response(handlers.served_model, handlers.pool)
@@ -91,7 +98,7 @@ async def _on_api_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_input_error(request: Request, error: Exception) -> Response:
-    return ApiError("damaged_image", str(error)).response(request.headers)
+    return ApiError.from_exception(error).response(request.headers)
 
 
 async def _on_framework_error(request: Request, error: Exception) -> Response:

@@ -1,7 +1,7 @@
 """Handlers of prediction requests, which become tasks for the pool."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter, sleep
 from typing import Any, TypeVar
@@ -10,19 +10,24 @@ import numpy as np
 from starlette.requests import Request
 from starlette.types import Receive
 
+from memo_tta.errors import ConfigError
 from memo_tta.service.api_errors import ApiError
+from memo_tta.service.batch import predict_each
 from memo_tta.service.deadline import AdaptationTimes, IsCancelled
 from memo_tta.service.memory import MemoryBudget
 from memo_tta.service.metrics import Metrics
 from memo_tta.service.model import ServedModel
-from memo_tta.service.parsing import decode_base64, read_form, read_json
+from memo_tta.service.parsing import decode_image, read_form, read_json
 from memo_tta.service.pool import Pool
 from memo_tta.service.replica import DECODING_BYTES, PredictionRequest, PredictionResult, Replica
 from memo_tta.service.responses import prediction_response
-from memo_tta.service.schemas import RequestOptions, json_request_model, options_model
+from memo_tta.service.schemas import RequestOptions, json_batch_model, json_request_model, options_model
 from memo_tta.service.uploaded_image import PixelLimits, UploadedImage
 
 OPENERS = 2  # threads that read the headers of images
+UNSUPPORTED_TYPE = "Content-Type: expected multipart/form-data or application/json"
+
+ImageData = bytes | str  # of a file, or as base64
 
 Value = TypeVar("Value")
 
@@ -51,6 +56,7 @@ class Handlers:
             self._openers.submit(sleep, 0.01)
         self.options_model = options_model(served_model)
         self.json_model = json_request_model(served_model)
+        self.batch_model = json_batch_model(served_model)
 
     async def close(self) -> None:
         """Finish the accepted requests, and end all threads."""
@@ -60,19 +66,36 @@ class Handlers:
     async def predict(self, request: Request, arrived: float) -> dict[str, Any]:
         """Return the JSON response to a request that arrived at this perf_counter time."""
         options, data = await self._parse(request)
+        build_request = self._request_builder(options, arrived)
         self.pool.check_capacity()  # before any work on the image
-        prediction_request = PredictionRequest(
-            image=await self.open_image(data),
-            method=options.method,
-            options=self._method_options(options),
-            explain=options.explain,
-            deadline=arrived + options.deadline_ms / 1000,
-        )
+        prediction_request = build_request(await self.open_image(data))
         result = await self.run(prediction_request, request.receive, arrived)
         return prediction_response(prediction_request, result, options.top_k)
 
+    async def predict_batch(self, request: Request, arrived: float) -> dict[str, Any]:
+        """Return the JSON response to a request of several images: a prediction or an error for each."""
+        options, images = await self._parse_batch(request)
+        build_request = self._request_builder(options, arrived)
+        self.pool.check_capacity()
+
+        async def predict_image(data: ImageData) -> dict[str, Any]:
+            self.pool.check_capacity()
+            image = await self.open_image(decode_image(data) if isinstance(data, str) else data)
+            prediction_request = build_request(image)
+            result = await self._run(prediction_request, arrived)
+            return prediction_response(prediction_request, result, options.top_k)
+
+        lanes = self.served_model.settings.replicas
+        answers = await self._cancel_on_disconnect(
+            predict_each(images, predict_image, lanes), request.receive
+        )
+        return {"results": answers}
+
     async def run(self, request: PredictionRequest, receive: Receive, arrived: float) -> PredictionResult:
         """Predict in the pool and record the metrics; cancel if the client disconnects."""
+        return await self._cancel_on_disconnect(self._run(request, arrived), receive)
+
+    async def _run(self, request: PredictionRequest, arrived: float) -> PredictionResult:
         accepted = perf_counter()
 
         def work(replica: Replica, is_cancelled: IsCancelled) -> PredictionResult:
@@ -81,7 +104,7 @@ class Handlers:
             result.seconds["queue"] = waited
             return result
 
-        result = await self._cancel_on_disconnect(self.pool.run(work), receive)
+        result = await self.pool.run(work)
         result.seconds["total"] = perf_counter() - arrived
         self.metrics.count_prediction(request.method, result.prediction, result.seconds)
         return result
@@ -114,14 +137,40 @@ class Handlers:
 
     async def _parse(self, request: Request) -> tuple[RequestOptions, bytes | None]:
         """Return the options of a request and the bytes of its image file."""
-        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        content_type = _content_type(request)
         if content_type == "multipart/form-data":
             form = await read_form(request, self.options_model)
             return form.fields, form.image
         if content_type == "application/json":
             fields = read_json(await request.body(), self.json_model)
-            return fields, decode_base64(fields.image)
-        raise ApiError("unsupported_type", "Content-Type: expected multipart/form-data or application/json")
+            return fields, decode_image(fields.image)
+        raise ApiError("unsupported_type", UNSUPPORTED_TYPE)
+
+    async def _parse_batch(self, request: Request) -> tuple[RequestOptions, Sequence[ImageData]]:
+        """Return the options of a request and its images: files, or texts that are still to be decoded."""
+        content_type, most = _content_type(request), self.served_model.settings.max_batch
+        if content_type == "multipart/form-data":
+            form = await read_form(request, self.options_model, most)
+            if not form.images:
+                raise ApiError("invalid", "image: expected at least one file, got nothing")
+            return form.fields, form.images
+        if content_type == "application/json":
+            fields = read_json(await request.body(), self.batch_model, most)
+            return fields, fields.images
+        raise ApiError("unsupported_type", UNSUPPORTED_TYPE)
+
+    def _request_builder(
+        self, options: RequestOptions, arrived: float
+    ) -> Callable[[UploadedImage], PredictionRequest]:
+        """Return a function that makes the request for an image; raise if the options are not valid."""
+        method_options = self._method_options(options)
+        return lambda image: PredictionRequest(
+            image=image,
+            method=options.method,
+            options=method_options,
+            explain=options.explain,
+            deadline=arrived + options.deadline_ms / 1000,
+        )
 
     def _method_options(self, options: RequestOptions) -> dict[str, Any]:
         """Return the method's options: its defaults, replaced by those that the request sets."""
@@ -131,7 +180,20 @@ class Handlers:
                 raise ApiError("invalid", f"{name}: the method {options.method} has no such option")
             if value is not None:
                 method_options[name] = value
-        return {**method_options, "seed": options.seed}
+        method_options["seed"] = options.seed
+        self.check_options(options.method, method_options)
+        return method_options
+
+    def check_options(self, method: str, options: Mapping[str, Any]) -> None:
+        """Raise an ApiError if the options of a request are not valid together."""
+        try:
+            self.served_model.check_options(method, options)
+        except ConfigError as error:
+            raise ApiError("invalid", str(error)) from None
+
+
+def _content_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def _disconnect(receive: Receive) -> None:

@@ -9,7 +9,10 @@ from memo_tta.methods import Prediction
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30)
 SHIFTS = (0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.3, 0.5, 1, 2)
 NATS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7)
-PATHS = ("/", "/v1/predict", "/v1/model", "/healthz", "/readyz", "/metrics", "/page/preview", "/page/predict")
+PATHS = (
+    *("/", "/v1/predict", "/v1/predict:batch", "/v1/model", "/healthz", "/readyz", "/metrics"),
+    *("/page/preview", "/page/predict"),
+)
 
 
 class Metrics:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from memo_tta.errors import ConfigError, MemoError, MemoWarning
@@ -10,7 +11,9 @@ from memo_tta.methods.footprint import measure_footprint
 from memo_tta.models.classifier import Classifier
 from memo_tta.models.fingerprint import fingerprint
 from memo_tta.models.zoo import ZOO, load
+from memo_tta.service.samples import find_samples
 from memo_tta.service.settings import Settings
+from memo_tta.service.uploaded_image import PixelLimits
 
 REPLICA_BYTES = 2 * 2**30  # that a replica may take by default: requests with many views run in parts
 GAPS = 2  # memory that requests of different methods and sizes cannot share, measured with ResNet-50
@@ -34,8 +37,11 @@ class ServedModel:
         self.classifier, self.settings = classifier, settings
         self.fingerprint = fingerprint(classifier.module)
         self._micro_batches: dict[str, int] = {}
-        self.methods = {name: self._default_options(name) for name in METHODS if self._can_serve(name)}
+        candidates = METHODS if settings.methods is None else settings.methods
+        self.methods = {name: self._default_options(name) for name in candidates if self._can_serve(name)}
         self.replica_bytes = max(map(self._limit_memory, self.methods))
+        limits = PixelLimits(settings.max_pixels, self.resized_side)
+        self.samples = find_samples(classifier.labels, settings.samples, settings.max_body, limits)
 
     @classmethod
     def load(cls, settings: Settings) -> "ServedModel":
@@ -44,9 +50,13 @@ class ServedModel:
 
     @property
     def name(self) -> str:
-        """The model's name, without the path if it comes from the operator's own file."""
+        """The model's name as the operator wrote it, without the folders if it names a file or a folder."""
         spec = self.settings.model
-        return spec if spec in ZOO or ".py:" not in spec else self.classifier.name
+        if ".py:" in spec:
+            return self.classifier.name
+        library, colon, name = spec.rpartition(":")
+        is_path = spec not in ZOO and (name.startswith((".", "/", "~")) or Path(name).exists())
+        return f"{library}{colon}{Path(name).name}" if is_path else spec
 
     @property
     def resized_side(self) -> int:
@@ -64,12 +74,21 @@ class ServedModel:
         limit = {"micro_batch": self._micro_batches[name]} if name in self._micro_batches else {}
         return METHODS[name](classifier, **{**limit, **self.settings.options.get(name, {}), **options})
 
+    def check_options(self, name: str, options: Mapping[str, Any]) -> None:
+        """Raise a ConfigError if a request's options are not valid together with the operator's."""
+        chosen = {**self.settings.options.get(name, {}), **options}
+        METHODS[name].resolve(self.classifier.settings, chosen, self.classifier.size)
+
+    def _is_chosen(self, name: str) -> bool:
+        """Return whether the operator chose the method, as the default or for requests to choose."""
+        return name == self.settings.method or name in (self.settings.methods or ())
+
     def _can_serve(self, name: str) -> bool:
         """Return whether the method works on this model with single, independent images.
 
         Raise a ConfigError instead if the operator chose the method.
         """
-        if name == self.settings.method:
+        if self._is_chosen(name):
             method = self.build_method(name, self.classifier, {})
             if method.points > 1:
                 raise ConfigError(
@@ -107,7 +126,7 @@ class ServedModel:
         defaults = {key: getattr(options, key) for key in ("n_views", "lr") if hasattr(options, key)}
         n_views, limit = defaults.get("n_views", 0), self.settings.max_views
         if n_views > limit:
-            if name == self.settings.method:
+            if self._is_chosen(name):
                 raise ConfigError(
                     f"{name}: n_views: expected at most max_views = {limit}, got {n_views}: "
                     "lower n_views or raise max_views"

@@ -8,7 +8,7 @@ from fastapi.openapi.utils import get_openapi
 from memo_tta.service.access import PUBLIC_PATHS
 from memo_tta.service.api_errors import API_ERRORS
 from memo_tta.service.handlers import Handlers
-from memo_tta.service.schemas import EXAMPLE_PNG, ErrorResponse
+from memo_tta.service.schemas import EXAMPLE_PNG, EXAMPLE_URL
 
 DESCRIPTION = (
     "Predictions of an image classifier that adapts to each image separately and restores its weights "
@@ -26,7 +26,12 @@ PREDICT_ERRORS = (
     ),
     *("damaged_image", "cross_site", "expired", "no_memory", "busy", "starting", "stopping"),
 )
-ERRORS_BY_PATH = {"/v1/predict": PREDICT_ERRORS, "/readyz": ("starting", "stopping")}
+ERRORS_BY_PATH = {
+    "/v1/predict": PREDICT_ERRORS,
+    "/v1/predict:batch": PREDICT_ERRORS,
+    "/readyz": ("starting", "stopping"),
+}
+FILE = {"type": "string", "format": "binary", "description": "An image file."}
 REF = "#/components/schemas/"
 
 
@@ -44,11 +49,20 @@ def install_openapi(app: FastAPI, handlers: Handlers) -> None:
 def _document(app: FastAPI, handlers: Handlers) -> dict[str, Any]:
     document = get_openapi(title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes)
     schemas = document["components"]["schemas"]
-    schemas["Error"] = ErrorResponse.model_json_schema()
+    settings = handlers.served_model.settings
+    files = {"type": "array", "items": FILE, "minItems": 1, "maxItems": settings.max_batch}
     schemas["PredictJson"] = handlers.json_model.model_json_schema()
-    schemas["PredictForm"] = _form_schema(schemas["PredictJson"])
-    document["paths"]["/v1/predict"]["post"]["requestBody"] = _request_body()
-    has_token = handlers.served_model.settings.token is not None
+    schemas["PredictForm"] = _form_schema("PredictForm", schemas["PredictJson"], "image", FILE)
+    schemas["PredictBatchJson"] = handlers.batch_model.model_json_schema()
+    schemas["PredictBatchForm"] = _form_schema(
+        "PredictBatchForm", schemas["PredictBatchJson"], "images", files
+    )
+    options = {"method": settings.method, "top_k": 3, "explain": False}
+    single, batch = {"image": EXAMPLE_PNG, **options}, {"images": [EXAMPLE_PNG, EXAMPLE_URL], **options}
+    paths = document["paths"]
+    paths["/v1/predict"]["post"]["requestBody"] = _request_body("Predict", "A grey square", single)
+    paths["/v1/predict:batch"]["post"]["requestBody"] = _request_body("PredictBatch", "Two of them", batch)
+    has_token = settings.token is not None
     for path, operations in document["paths"].items():
         names = [*ERRORS_BY_PATH.get(path, ()), "internal", *(() if has_token else ("unknown_host",))]
         for operation in operations.values():
@@ -64,21 +78,27 @@ def _document(app: FastAPI, handlers: Handlers) -> dict[str, Any]:
     return document
 
 
-def _form_schema(json_schema: dict[str, Any]) -> dict[str, Any]:
-    image = {"type": "string", "format": "binary", "description": "An image file."}
-    properties = {**json_schema["properties"], "image": image}
-    return {**json_schema, "title": "PredictForm", "properties": properties}
+def _form_schema(
+    title: str, json_schema: dict[str, Any], replaced: str, image: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the schema of a form: that of the JSON body, with files named `image` in place of a field."""
+    properties = {name: value for name, value in json_schema["properties"].items() if name != replaced}
+    return {
+        **json_schema,
+        "title": title,
+        "properties": {**properties, "image": image},
+        "required": ["image"],
+    }
 
 
-def _request_body() -> dict[str, Any]:
-    example = {"image": EXAMPLE_PNG, "method": "memo", "n_views": 8, "top_k": 3, "explain": False}
+def _request_body(name: str, summary: str, example: dict[str, Any]) -> dict[str, Any]:
     return {
         "required": True,
         "content": {
-            "multipart/form-data": {"schema": {"$ref": REF + "PredictForm"}},
+            "multipart/form-data": {"schema": {"$ref": f"{REF}{name}Form"}},
             "application/json": {
-                "schema": {"$ref": REF + "PredictJson"},
-                "examples": {"grey": {"summary": "A grey square, eight views", "value": example}},
+                "schema": {"$ref": f"{REF}{name}Json"},
+                "examples": {"grey": {"summary": summary, "value": example}},
             },
         },
     }
@@ -93,7 +113,7 @@ def _error_responses(names: list[str]) -> dict[str, Any]:
             str(status),
             {
                 "description": message,
-                "content": {"application/json": {"schema": {"$ref": REF + "Error"}, "examples": {}}},
+                "content": {"application/json": {"schema": {"$ref": REF + "ErrorResponse"}, "examples": {}}},
             },
         )
         if message not in response["description"]:

@@ -192,9 +192,9 @@ def _without_views(prediction: Prediction, point: Point) -> Explanation:
     return Explanation(prediction, point.x[None][:0], [], [])
 
 
-def thumbnail_url(image: np.ndarray) -> str:
-    """Return an image as a small PNG in a data: URL."""
+def thumbnail_url(image: np.ndarray, size: int = THUMBNAIL_SIZE) -> str:
+    """Return an image as a small PNG in a data: URL, with at most `size` pixels per side."""
     thumbnail, file = Image.fromarray(image), io.BytesIO()
-    thumbnail.thumbnail((THUMBNAIL_SIZE, THUMBNAIL_SIZE))
+    thumbnail.thumbnail((size, size))
     thumbnail.save(file, "PNG")
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()

@@ -64,9 +64,11 @@ def model_response(served_model: ServedModel, pool: Pool) -> dict[str, Any]:
         "labels": classifier.labels and list(classifier.labels),
         "method": settings.method,
         "methods": served_model.methods,
+        "options": {name: settings.options.get(name, {}) for name in served_model.methods},
         "replicas": settings.replicas,
         "limits": {
             "max_views": settings.max_views,
+            "max_batch": settings.max_batch,
             "deadline_ms": settings.deadline_ms,
             "max_body_bytes": settings.max_body,
             "max_pixels": settings.max_pixels,

@@ -15,6 +15,7 @@ MAX_LR = 1.0
 EXAMPLE_PNG = (  # 8 × 8 grey pixels
     "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAAEElEQVR42mNsYIAAJgaKGAAmCACQtTEKkQAAAABJRU5ErkJggg=="
 )
+EXAMPLE_URL = f"data:image/png;base64,{EXAMPLE_PNG}"
 
 
 class RequestOptions(BaseModel):
@@ -35,10 +36,15 @@ class JsonRequest(RequestOptions):
     """The options of a request with its image, as a JSON body carries them."""
 
     image: str = Field(
-        description="An image file, base64.",
-        examples=[EXAMPLE_PNG],
-        json_schema_extra={"contentEncoding": "base64"},
+        description="An image file: base64, or a data: URL of it. Other URLs are not fetched.",
+        examples=[EXAMPLE_PNG, EXAMPLE_URL],
     )
+
+
+class JsonBatch(RequestOptions):
+    """The options of a request with its images, as a JSON body carries them."""
+
+    images: list[str]
 
 
 def options_model(served_model: ServedModel) -> type[RequestOptions]:
@@ -49,6 +55,18 @@ def options_model(served_model: ServedModel) -> type[RequestOptions]:
 def json_request_model(served_model: ServedModel) -> type[JsonRequest]:
     """Return JsonRequest with the methods, limits and defaults of this service."""
     return create_model("PredictJson", __base__=JsonRequest, **_option_fields(served_model))
+
+
+def json_batch_model(served_model: ServedModel) -> type[JsonBatch]:
+    """Return JsonBatch with the methods, limits and defaults of this service."""
+    images = Field(
+        min_length=1,
+        max_length=served_model.settings.max_batch,
+        description="Image files: base64, or data: URLs of them.",
+        examples=[[EXAMPLE_PNG, EXAMPLE_URL]],
+    )
+    fields = _option_fields(served_model)
+    return create_model("PredictBatchJson", __base__=JsonBatch, images=(list[str], images), **fields)
 
 
 def _option_fields(served_model: ServedModel) -> dict[str, Any]:
@@ -174,10 +192,24 @@ class PredictResponse(PredictionSummary):
     )
 
 
+class ErrorResponse(BaseModel):
+    """An error, for programs and for people."""
+
+    error: str = Field(description="The name of the error, for programs.", examples=["busy"])
+    message: str = Field(description="What happened and what to do.", examples=["The queue is full."])
+
+
+class BatchResponse(BaseModel):
+    """One answer for each image, in order: a prediction, or the error of this image."""
+
+    results: list[PredictResponse | ErrorResponse]
+
+
 class Limits(BaseModel):
     """The limits on a request."""
 
     max_views: int = Field(examples=[128])
+    max_batch: int = Field(description="The number of images of one request.", examples=[16])
     deadline_ms: int = Field(examples=[2000])
     max_body_bytes: int = Field(examples=[10485760])
     max_pixels: int = Field(examples=[25000000])
@@ -208,6 +240,10 @@ class ModelResponse(BaseModel):
         description="The methods that a request may choose, with their default n_views and lr.",
         examples=[{"memo": {"n_views": 32, "lr": 0.005}, "source": {}}],
     )
+    options: dict[str, dict[str, Any]] = Field(
+        description="The options of the methods that the operator has set.",
+        examples=[{"memo": {"params": "last:8"}}],
+    )
     replicas: int = Field(examples=[2])
     limits: Limits
 
@@ -216,10 +252,3 @@ class Health(BaseModel):
     """The state of the process or of its replicas."""
 
     status: str = Field(examples=["ok"])
-
-
-class ErrorResponse(BaseModel):
-    """An error, for programs and for people."""
-
-    error: str = Field(description="The name of the error, for programs.", examples=["busy"])
-    message: str = Field(description="What happened and what to do.", examples=["The queue is full."])

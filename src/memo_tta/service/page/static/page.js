@@ -1,6 +1,7 @@
 "use strict";
 
-// Optional, except for the access token: shows slider values, checks the file's size, reports errors.
+// Optional, except for the access token: shows slider values and the controls of the chosen method, checks the
+// file's size, reports errors.
 const form = document.getElementById("form");
 const file = document.getElementById("image");
 const fileName = document.getElementById("file-name");
@@ -25,6 +26,27 @@ for (const slider of form.querySelectorAll("input[type=range]")) {
   slider.addEventListener("input", () => showValue(slider));
   showValue(slider);
 }
+
+// Only the chosen method's controls are shown and sent.
+const method = document.getElementById("method");
+function showControls() {
+  for (const controls of form.querySelectorAll("fieldset[data-method]")) {
+    controls.hidden = controls.disabled = controls.dataset.method !== method.value;
+  }
+}
+if (method) {
+  method.addEventListener("change", showControls);
+  showControls(); // a browser that goes back restores the choice
+}
+
+// Without a corruption, its severity has no effect.
+const corruption = document.getElementById("corruption");
+const severity = document.getElementById("severity");
+function showSeverity() {
+  severity.disabled = !corruption.value;
+}
+corruption.addEventListener("change", showSeverity);
+showSeverity();
 
 function clearFile() {
   file.value = "";
