@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from memo_tta import methods as methods
     from memo_tta import objectives as objectives
+    from memo_tta.api.advice import advise as advise
     from memo_tta.api.corruption import corrupt as corrupt
     from memo_tta.api.corruption import get_corruption_names as get_corruption_names
     from memo_tta.api.evaluation import evaluate as evaluate
@@ -37,6 +38,7 @@ _MODULES = {
     "Prediction": "methods",
     "Results": "api.results",
     "Status": "methods",
+    "advise": "api.advice",
     "corrupt": "api.corruption",
     "evaluate": "api.evaluation",
     "get_corruption_names": "api.corruption",

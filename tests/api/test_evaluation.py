@@ -241,7 +241,7 @@ def test_wrong_arguments_say_what_was_expected(arguments, error, message, pixels
 
 
 def test_a_data_set_that_is_loaded_already_is_refused(pixels):
-    with pytest.raises(DataError, match="got the data set 'own': give evaluate what you gave load_dataset"):
+    with pytest.raises(DataError, match="got the data set 'own': give what you gave load_dataset"):
         mt.evaluate(mt.load_dataset(str(pixels)), small(), quiet=True)  # pyright: ignore[reportArgumentType]
 
 

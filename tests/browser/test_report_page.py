@@ -25,6 +25,11 @@ def show(page, runs, path):
     return shown
 
 
+RESULTS = "h2:text-is('Results') + p + .card"
+REPRODUCE = "section:has(h2:text-is('How to reproduce these figures'))"
+FIRST_PLOT = 1  # of error against time
+
+
 def test_the_page_of_a_real_run(page, tmp_path):
     job = EvaluationJob(
         data=["sample"],
@@ -36,8 +41,9 @@ def test_the_page_of_a_real_run(page, tmp_path):
     )
     evaluate(job, tmp_path / "run", Processes(1), lambda *_: None)
     shown = show(page, [tmp_path / "run"], tmp_path / "page.html")
-    assert page.locator("tr.method").count() == 2 and len(shown) == 2 + page.locator("img.panel").count()
-    assert page.locator("pre").inner_text().startswith("memo evaluate sample --model resnet26")
+    assert page.locator(f"{RESULTS} tr.method").count() == 2
+    assert len(shown) == FIRST_PLOT + 2 + page.locator("img.panel").count()
+    assert page.locator(f"{REPRODUCE} pre").inner_text().startswith("memo evaluate sample --model resnet26")
     assert page.locator("h1").inner_text() == "resnet26 · sample, corrupted"
 
 
@@ -49,7 +55,7 @@ def test_the_page_of_several_runs(page, tmp_path):
         records = random_records([("fog", 1), ("snow", 5)], methods=("source", "memo"), seed=views)
         runs.append(write_run(tmp_path / f"{views} views", records, job=job.as_dict()))
     shown = show(page, runs, tmp_path / "page.html")
-    assert len(shown) == 1 + 2 * 2 and page.locator("tr.model").count() == 2
+    assert len(shown) == 2 * FIRST_PLOT + 1 + 2 * 2 and page.locator(f"{RESULTS} tr.model").count() == 2
     assert page.locator(".maps table").count() == 2 * 2
-    first = page.locator("tr.method").nth(1).inner_text().split()
+    first = page.locator(f"{RESULTS} tr.method").nth(1).inner_text().split()
     assert first[0] == "memo" and first[1].replace(".", "").isdecimal()

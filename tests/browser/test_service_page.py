@@ -51,7 +51,7 @@ def test_upload_corrupt_predict_and_see_both(opened, tmp_path):
     change_preview(opened, lambda: opened.select_option("#corruption", "fog"))
     change_preview(opened, lambda: opened.fill("#severity", "5"))
     assert opened.inner_text("output[for=severity]") == "5"
-    opened.fill("#n_views", "12")
+    opened.fill("#n_views-memo", "12")
     opened.click("#predict")
     opened.wait_for_selector("[data-side=after]")
     for side in ("before", "after"):
@@ -66,6 +66,27 @@ def test_upload_corrupt_predict_and_see_both(opened, tmp_path):
         "all => all.map(one => getComputedStyle(one).backgroundColor)"
     )
     assert all(tint != "rgba(0, 0, 0, 0)" for tint in tints)
+
+
+@pytest.mark.parametrize(
+    ("method", "sliders", "statuses", "sides"),
+    [
+        ("memo", 2, {"adapted"}, 2),
+        ("restore", 1, {"averaged"}, 2),
+        ("source", 0, {"source"}, 1),
+    ],
+)
+def test_the_words_and_controls_are_those_of_the_chosen_method(opened, method, sliders, statuses, sides):
+    opened.select_option("#method", method)
+    shown = opened.locator("fieldset.controls:visible")
+    assert shown.get_attribute("data-method") == method
+    assert shown.locator("input[type=range]").count() == sliders
+    opened.click("#predict")
+    opened.wait_for_selector("#result [data-status]")
+    assert opened.locator("#result [data-status]").get_attribute("data-status") in statuses
+    assert opened.locator("#result [data-side]").count() == sides
+    if method != "source":
+        assert method in opened.inner_text("#result .note")
 
 
 def test_a_chosen_image_takes_the_place_of_a_file(opened, tmp_path):
@@ -102,18 +123,18 @@ def test_keyboard_only(opened):
     opened.keyboard.press("Tab")
     assert opened.evaluate("document.activeElement.name") == "sample"
     change_preview(opened, lambda: opened.keyboard.press("ArrowRight"))
-    for name in ("image", "corruption", "severity", "n_views", "lr_step"):
+    for name in ("image", "corruption", "severity", "method", "n_views", "lr_step"):
         opened.keyboard.press("Tab")
         assert opened.evaluate("document.activeElement.name") == name
         if name == "severity":
             change_preview(opened, lambda: opened.keyboard.press("ArrowRight"))
         if name == "n_views":
             opened.keyboard.press("Home")
-            assert opened.inner_text("output[for=n_views]") == "1"
+            assert opened.inner_text("output[for=n_views-memo]") == "1"
         if name == "lr_step":
-            before = opened.inner_text("output[for=lr_step]")
+            before = opened.inner_text("output[for=lr_step-memo]")
             opened.keyboard.press("ArrowRight")
-            assert float(opened.inner_text("output[for=lr_step]")) > float(before)
+            assert float(opened.inner_text("output[for=lr_step-memo]")) > float(before)
     opened.keyboard.press("Tab")
     assert opened.evaluate("document.activeElement.id") == "predict"
     opened.keyboard.press("Enter")

@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,8 @@ def write_images(folder: Path, **counts: int) -> Path:
 
 def test_the_advice_is_a_sentence_a_table_and_a_file_that_other_commands_take(memo, tmp_path):
     out = tmp_path / "memo.toml"
-    code, text, err = memo("advise", "sample", *QUICK, "--out", out)
+    page = tmp_path / "advice.html"
+    code, text, err = memo("advise", "sample", *QUICK, "--out", out, "--html", page)
     assert code == 0, err
     assert "6 candidates (source, tta n_views=16, restore, memo-fast, memo n_views=16, memo)" in err
     assert "on up to 20 images, clean and shifted: about 2 seconds at most" in err
@@ -35,6 +37,9 @@ def test_the_advice_is_a_sentence_a_table_and_a_file_that_other_commands_take(me
     config = tomllib.loads(out.read_text())
     assert [config["method"]] == re.findall(r"^Use (\S+?)[,:]", advice)
     assert f"# {advice}" in out.read_text() and "# Made by: memo advise sample" in out.read_text()
+    shown = unescape(page.read_text())
+    assert advice in shown and f"memo serve --model resnet26 --config {out}" in shown
+    assert "memo advise sample --model resnet26 --severities 5 --limit 20 --harm 0.5 --seed 0" in shown
 
     image = tmp_path / "image.png"
     Image.fromarray(np.full((32, 32, 3), 99, np.uint8)).save(image)

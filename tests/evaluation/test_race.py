@@ -12,7 +12,7 @@ from memo_tta.evaluation.advice import Advice, AdviceRequest, advise, prepare_ra
 from memo_tta.evaluation.candidates import SINGLE, STREAM, Candidate, usable_candidates
 from memo_tta.evaluation.job import EvaluationJob
 from memo_tta.evaluation.race import FEWEST, FILE, Race, plan_round
-from memo_tta.evaluation.recommendation import Limits
+from memo_tta.evaluation.recommendation import MethodLimits
 from memo_tta.evaluation.store import open_for_reading
 from memo_tta.workers import Processes
 
@@ -20,7 +20,7 @@ SOURCE, RESTORE = Candidate("source"), Candidate("restore")
 TTA = Candidate("tta", {"n_views": 2})
 MEMO = Candidate("memo", {"n_views": 2})
 BROKEN = Candidate("memo", {"n_views": 2, "lr": 10.0, "steps": 3})  # predicts by chance
-NO_LIMITS = Limits()
+NO_LIMITS = MethodLimits()
 COSTS = {"source": 1.0, "restore": 4.0, "memo": 40.0, "tta": 15.0}
 
 
@@ -36,7 +36,7 @@ def job(limit: int = 24, **values) -> EvaluationJob:
 
 
 def race(
-    folder: Path, candidates=(SOURCE, TTA, RESTORE), limits: Limits = NO_LIMITS, limit: int = 24
+    folder: Path, candidates=(SOURCE, TTA, RESTORE), limits: MethodLimits = NO_LIMITS, limit: int = 24
 ) -> Race:
     shifts = ["sample+speckle_noise:4", "sample+gaussian_blur:4"]
     return Race(
@@ -129,12 +129,12 @@ def test_a_candidate_that_does_harm_leaves_the_race(tmp_path, no_progress):
 
 def test_a_candidate_over_the_budget_leaves_at_once_and_the_source_has_to_fit(tmp_path, no_progress):
     with Processes(1) as engine:
-        slow = race(tmp_path / "slow", (SOURCE, Candidate("memo", {"n_views": 32}), RESTORE))
-        slow.limits = Limits(seconds=0.09)
+        steps = Candidate("memo", {"n_views": 64, "steps": 4})  # several times the budget
+        slow = race(tmp_path / "slow", (SOURCE, steps, RESTORE), MethodLimits(seconds=0.15))
         advise(slow, engine, 3600, no_progress)
-        assert slow.dropped == {"memo n_views=32": "over the budget"}
+        assert slow.dropped == {steps.name: "over the budget"}
         with pytest.raises(ConfigError, match="the source alone takes"):
-            advise(race(tmp_path / "none", limits=Limits(seconds=1e-5)), engine, 3600, no_progress)
+            advise(race(tmp_path / "none", limits=MethodLimits(seconds=1e-5)), engine, 3600, no_progress)
 
 
 def test_a_folder_of_another_race_is_refused(tmp_path, no_progress):

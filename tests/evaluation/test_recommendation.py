@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from memo_tta.evaluation.recommendation import Limits, Recommendation, assess, images_needed, recommend
+from memo_tta.evaluation.recommendation import MethodLimits, Recommendation, assess, images_needed, recommend
 from memo_tta.evaluation.results import ResultBlock, collect
 from memo_tta.evaluation.statistics import PairedComparison
 from memo_tta.report.suggestion import doubts, sentence
@@ -36,7 +36,7 @@ def choose(
     shifted: Mapping[str, int],
     clean: Mapping[str, int] | None = None,
     seconds: Mapping[str, float] | None = None,
-    limits: Limits | None = None,
+    limits: MethodLimits | None = None,
     images: int = IMAGES,
 ) -> Recommendation:
     """Recommend from the numbers of wrong answers of each method."""
@@ -47,7 +47,7 @@ def choose(
         for wrong, corruption in ((shifted, "fog"), (clean, ""))
     ]
     assert blocks[0] is not None
-    return recommend(blocks[0], blocks[1], limits or Limits())
+    return recommend(blocks[0], blocks[1], limits or MethodLimits())
 
 
 CLEAN = {"source": 10, "tta": 10, "restore": 10, "memo": 10}
@@ -59,7 +59,9 @@ def test_the_best_method_without_harm_is_chosen():
     assert choose(SHIFTED).chosen.method == "restore"  # without clean images, harm is unknown
     harmful = choose(SHIFTED, {**CLEAN, "restore": 12})
     assert harmful.chosen.method == "memo"
-    assert choose(SHIFTED, {**CLEAN, "restore": 12}, limits=Limits(harm=0.03)).chosen.method == "restore"
+    assert (
+        choose(SHIFTED, {**CLEAN, "restore": 12}, limits=MethodLimits(harm=0.03)).chosen.method == "restore"
+    )
 
 
 def test_a_single_image_is_no_harm():
@@ -75,9 +77,9 @@ def test_a_faster_method_that_comes_close_is_preferred():
 
 def test_the_budget_excludes_what_takes_longer():
     times = {"source": 0.01, "tta": 0.02, "restore": 0.5, "memo": 0.1}
-    assert choose(SHIFTED, seconds=times, limits=Limits(seconds=0.1)).chosen.method == "memo"
-    assert choose(SHIFTED, seconds=times, limits=Limits(seconds=0.05)).chosen.method == "tta"
-    assert choose(SHIFTED, seconds=times, limits=Limits(seconds=0.015)).is_source
+    assert choose(SHIFTED, seconds=times, limits=MethodLimits(seconds=0.1)).chosen.method == "memo"
+    assert choose(SHIFTED, seconds=times, limits=MethodLimits(seconds=0.05)).chosen.method == "tta"
+    assert choose(SHIFTED, seconds=times, limits=MethodLimits(seconds=0.015)).is_source
 
 
 def test_the_time_that_counts_is_the_longer_of_clean_and_shifted_images():
@@ -106,20 +108,20 @@ def test_a_rival_that_more_images_could_prove_better_is_named():
     shifted = {
         name: right.tolist() for name, right in {"source": source, "restore": restore, "memo": memo}.items()
     }
-    found = recommend(block(shifted, {}, "fog"), None, Limits())
+    found = recommend(block(shifted, {}, "fog"), None, MethodLimits())
     assert found.chosen.method == "memo" and not found.rivals
-    among = recommend(block(shifted, {}, "fog"), None, Limits(), ["restore"])
+    among = recommend(block(shifted, {}, "fog"), None, MethodLimits(), ["restore"])
     (rival,) = among.rivals
     assert among.chosen.method == "restore" and rival.method == "memo" and rival.images is not None
-    (line,) = doubts(among, Limits())
+    (line,) = doubts(among, MethodLimits())
     assert line.startswith("memo may be better than restore") and f"{rival.images:,} images" in line
 
 
 def test_harm_that_the_clean_images_do_not_exclude_is_told():
     found = choose(SHIFTED, CLEAN)
     assert not found.is_harm_excluded and found.harm_images is not None and found.harm_images > IMAGES
-    assert any("is not excluded" in line for line in doubts(found, Limits()))
-    assert choose(SHIFTED, CLEAN, limits=Limits(harm=0.06)).is_harm_excluded
+    assert any("is not excluded" in line for line in doubts(found, MethodLimits()))
+    assert choose(SHIFTED, CLEAN, limits=MethodLimits(harm=0.06)).is_harm_excluded
 
 
 @pytest.mark.parametrize("helped, hurt", [(0, 0), (0, 3), (5, 1), (40, 60)])

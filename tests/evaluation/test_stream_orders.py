@@ -19,7 +19,7 @@ from memo_tta.evaluation.driver import evaluate
 from memo_tta.evaluation.job import EvaluationJob
 from memo_tta.evaluation.records import SkippedPoint
 from memo_tta.evaluation.store import COLUMNS, FILE, RecordStore, open_for_reading, open_for_writing
-from memo_tta.evaluation.stream_orders import ORDERS, Stream
+from memo_tta.evaluation.stream_orders import ORDERS, DataStream
 from memo_tta.evaluation.worker import WorkerContext
 from memo_tta.methods import METHODS, MethodEntry, Status
 from memo_tta.methods.method import Batch, Method, Outcome
@@ -53,7 +53,7 @@ def part(name: str, corruption: str, severity: int, points: int) -> Dataset:
 PARTS = [part("made", *level, 10 + n) for n, level in enumerate(LEVELS)] + [part("other", "", 0, 9)]
 
 
-def pairs(streams: list[Stream]) -> list[list[tuple[int, int]]]:
+def pairs(streams: list[DataStream]) -> list[list[tuple[int, int]]]:
     return [list(stream.points(range(len(stream)))) for stream in streams]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from memo_tta.methods import METHODS
-from memo_tta.report.error_and_time_plot import APART, ErrorRate, MethodCost, _spread, error_and_time_plot
+from memo_tta.report.error_and_time_plot import APART, ErrorRate, PlottedMethod, _spread, error_and_time_plot
 from memo_tta.report.label_placement import Box, place_labels
 
 BOUNDS = Box(0, 0, 500, 200)
@@ -23,7 +23,8 @@ def texts(svg):
 
 def test_every_method_is_in_both_panels():
     rows = [
-        MethodCost(name, 0.002 * (1 + index % 5), rate(0.1), rate(0.3)) for index, name in enumerate(METHODS)
+        PlottedMethod(name, 0.002 * (1 + index % 5), rate(0.1), rate(0.3))
+        for index, name in enumerate(METHODS)
     ]
     found = texts(error_and_time_plot(rows))
     assert {name: found.count(name) for name in METHODS} == dict.fromkeys(METHODS, 2)
@@ -32,15 +33,18 @@ def test_every_method_is_in_both_panels():
 
 
 def test_a_method_without_results_is_only_in_the_other_panel():
-    rows = [MethodCost("source", 0.002, rate(0.1), rate(0.3)), MethodCost("memo", 0.1, None, rate(0.25))]
+    rows = [
+        PlottedMethod("source", 0.002, rate(0.1), rate(0.3)),
+        PlottedMethod("memo", 0.1, None, rate(0.25)),
+    ]
     found = texts(error_and_time_plot(rows))
     assert (found.count("source"), found.count("memo")) == (2, 1)
-    alone = texts(error_and_time_plot([MethodCost("memo", 0.1, rate(0.1), None)], ("", "photos")))
+    alone = texts(error_and_time_plot([PlottedMethod("memo", 0.1, rate(0.1), None)], ("", "photos")))
     assert "photos" in alone and "" not in alone and "shifted images" not in alone
 
 
 def test_a_time_of_zero_and_an_error_without_an_interval_can_be_drawn():
-    assert "source" in texts(error_and_time_plot([MethodCost("source", 0.0, ErrorRate(0, 0, 0), None)]))
+    assert "source" in texts(error_and_time_plot([PlottedMethod("source", 0.0, ErrorRate(0, 0, 0), None)]))
 
 
 @pytest.mark.parametrize("seed", range(5))

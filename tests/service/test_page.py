@@ -39,11 +39,19 @@ def first_image(html: str) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))
 
 
-def test_the_page_offers_images_corruptions_and_marked_sliders(page_text):
+def controls(page_text: str, method: str) -> str:
+    """Return the part of the page with the sliders of a method."""
+    return first_group(rf'(?s)(<fieldset class="controls" data-method="{method}".*?</fieldset>)', page_text)
+
+
+def test_the_page_offers_images_corruptions_and_marked_sliders(open_client):
+    page_text = open_client(load("resnet26")).get("/").text
     assert len(re.findall(r'type="radio"', page_text)) == 10 and page_text.count(" checked") == 1
-    assert len(re.findall(r"<option", page_text)) == 20
-    assert 'name="n_views"' in page_text and 'name="lr_step"' in page_text
-    assert page_text.count("paper’s value") == 2
+    corruptions = first_group(r'(?s)(<select name="corruption".*?</select>)', page_text)
+    assert len(re.findall(r"<option", corruptions)) == 20
+    memo = controls(page_text, "memo")
+    assert " hidden" not in memo and 'name="n_views"' in memo and 'name="lr_step"' in memo
+    assert memo.count("paper’s value") == 2
     assert "style=" not in page_text and "onclick" not in page_text, "the content security policy forbids it"
 
 
@@ -63,8 +71,10 @@ def test_vendored_files_come_with_their_licences():
 def test_the_preview_shows_the_corruption_on_what_the_model_sees(open_client):
     classifier = load("resnet26")
     client = open_client(classifier)
-    position = int(first_group(r'name="sample" value="(\d+)"', client.get("/").text))
-    image = load_sample()[position].image
+    position = 3
+    name = re.findall(r'name="sample".*?aria-label="(.*?)"', client.get("/").text)[position]
+    labels = classifier.labels or []
+    image = next(sample.image for sample in load_sample() if labels[sample.target] == name)
     for severity in (1, 5):
         form = {"sample": str(position), "corruption": "gaussian_noise", "severity": str(severity)}
         html = client.post("/page/preview", data=form, files={"image": b""}, headers=HTMX).text
@@ -136,6 +146,7 @@ def test_an_error_on_the_page_is_escaped(open_client):
 
 def test_a_method_without_views_has_no_sliders(open_client):
     client = open_client(method="source")
-    assert 'name="n_views"' not in client.get("/").text
+    source = controls(client.get("/").text, "source")
+    assert '<input type="range"' not in source and " hidden" not in source
     html = client.post("/page/predict", files={"image": image_file()}, headers=HTMX).text
-    assert "Not adapted" in html and "source adapts nothing" in html
+    assert "The prediction of the model as it is." in html and html.count("<article data-side=") == 1

@@ -2,19 +2,20 @@
 
 import io
 import sys
+from collections.abc import Sequence
 from shutil import get_terminal_size
 
 from jinja2 import ChoiceLoader, PackageLoader
 from rich.console import Console
 
 from memo_tta.report.html import TEMPLATES
-from memo_tta.report.html_tables import results_table
+from memo_tta.report.html_tables import Table, results_table
 from memo_tta.report.run import Run
 from memo_tta.report.terminal import print_runs
 
-TEMPLATE = TEMPLATES.overlay(
+NOTEBOOK_TEMPLATES = TEMPLATES.overlay(
     loader=ChoiceLoader([PackageLoader("memo_tta.api"), PackageLoader("memo_tta.report")])
-).get_template("notebook.html")
+)
 
 
 class FormattedTable:
@@ -36,4 +37,9 @@ class FormattedTable:
     def _repr_html_(self) -> str:
         run = self._run
         is_averaged = any(len(block.parts) > 1 for block in run.blocks)
-        return TEMPLATE.render(results=results_table([run]), notes=run.notes, is_averaged=is_averaged)
+        return notebook_html("results", results_table([run]), run.notes, is_averaged=is_averaged)
+
+
+def notebook_html(kind: str, rows: Table, notes: Sequence[str], **values: object) -> str:
+    """Return a table and sentences below it as part of a notebook."""
+    return NOTEBOOK_TEMPLATES.get_template(f"notebook_{kind}.html").render(rows=rows, notes=notes, **values)

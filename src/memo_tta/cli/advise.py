@@ -71,17 +71,22 @@ def advise(
     from memo_tta.evaluation.advice import AdviceRequest, prepare_race
     from memo_tta.evaluation.advice import advise as run
     from memo_tta.evaluation.job import EvaluationJob
-    from memo_tta.evaluation.recommendation import Limits
+    from memo_tta.evaluation.recommendation import MethodLimits
     from memo_tta.evaluation.time_limits import parse_seconds
-    from memo_tta.files import atomic_file, check_output_file, check_output_folder, remove_partial_copies
-    from memo_tta.report.advice import advice_config, print_advice, race_cost
+    from memo_tta.files import check_output_file, check_output_folder
+    from memo_tta.report.advice import advice_config, advise_command, print_advice, race_cost
+    from memo_tta.report.advice_page import advice_page
 
     folder = out.with_name(f"{out.name}.race")
     for path in filter(None, (out, html)):
         check_output_file(path)
     check_output_folder(folder)
     seconds = parse_seconds("--time-limit", time_limit)
-    limits = Limits(harm / 100) if budget is None else Limits(harm / 100, parse_seconds("--budget", budget))
+    limits = (
+        MethodLimits(harm / 100)
+        if budget is None
+        else MethodLimits(harm / 100, parse_seconds("--budget", budget))
+    )
     request = AdviceRequest(
         job=EvaluationJob(
             data=(data,), model=model.model, **model.arguments, limit=limit, seed=seed, skip_bad=skip_bad
@@ -96,15 +101,22 @@ def advise(
     began = perf_counter()
     with choose_engine(**engine_choice) as engine, progress("predictions") as update:
         advice = run(race, engine, seconds, update)
-    command = f"memo advise {shlex.quote(data)} {model}"
-    command += "" if shifted is None else f" --shifted {shlex.quote(shifted)}"
-    command += f" --severities {severities}{' --stream' * stream} --limit {limit} --harm {harm:g}"
-    command += ("" if budget is None else f" --budget {budget}") + f" --seed {seed}"
-    remove_partial_copies(out)
-    with atomic_file(out) as temporary:
-        temporary.write_text(advice_config(advice, command), "utf-8")
+    command = advise_command(request)
+    _write(out, advice_config(advice, command))
+    if html is not None:
+        uses = [f"memo {use} {model} --config {shlex.quote(str(out))}" for use in ("predict IMAGE", "serve")]
+        _write(html, advice_page(advice, f"{command} --out {shlex.quote(str(out))}", uses))
     print_advice(advice, Console(highlight=False))
     click.echo(f"{out}: written in {perf_counter() - began:.0f} s; use it with --config {out}")
     if advice.skipped:
         click.echo(f"{folder}: {advice.skipped} images could not be read and were left out", err=True)
         ctx.exit(SOME_LEFT_OUT)
+
+
+def _write(path: Path, text: str) -> None:
+    from memo_tta.files import atomic_file, remove_partial_copies
+
+    remove_partial_copies(path)
+    with atomic_file(path) as temporary:
+        # A path may hold bytes that are not text.
+        temporary.write_text(text, "utf-8", "backslashreplace")

@@ -19,7 +19,7 @@ from memo_tta.evaluation.race import OnProgress, Race
 from memo_tta.evaluation.recommendation import (
     SOURCE,
     Assessment,
-    Limits,
+    MethodLimits,
     Recommendation,
     assess,
     recommend,
@@ -39,7 +39,7 @@ class AdviceRequest:
     shifted: str | None = None  # the user's own shifted data; None: clean images are corrupted
     severities: Sequence[int] = (4,)
     is_stream: bool = False
-    limits: Limits = field(default_factory=Limits)
+    limits: MethodLimits = field(default_factory=MethodLimits)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Advice:
 
     recommendation: Recommendation
     tried: Sequence[TriedCandidate]
-    limits: Limits
+    limits: MethodLimits
     shifted: ResultBlock
     clean: ResultBlock | None
     skipped: int = 0  # images that could not be read

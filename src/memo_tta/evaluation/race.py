@@ -14,7 +14,7 @@ from memo_tta.evaluation.candidates import Candidate
 from memo_tta.evaluation.comparison import compare
 from memo_tta.evaluation.driver import OnRecords, evaluate
 from memo_tta.evaluation.job import EvaluationJob
-from memo_tta.evaluation.recommendation import SIGNIFICANT, SOURCE, Assessment, Limits, assess
+from memo_tta.evaluation.recommendation import SIGNIFICANT, SOURCE, Assessment, MethodLimits, assess
 from memo_tta.evaluation.records import Record, SkippedPoint
 from memo_tta.evaluation.results import ResultBlock, collect
 from memo_tta.evaluation.store import open_for_reading
@@ -76,7 +76,7 @@ class Race:
         job: EvaluationJob,
         clean_name: str,
         candidates: Sequence[Candidate],
-        limits: Limits,
+        limits: MethodLimits,
         folder: Path,
         classifier: Classifier,
     ):
@@ -244,7 +244,7 @@ class Race:
             name not in self.candidates for each in rounds for name in each.candidates
         ):
             raise ConfigError(
-                f"{self._folder}: is a race of other data, another model or other limits: use another --out"
+                f"{self._folder}: is a race of other data, another model or other limits: use another output"
             )
         return rounds
 

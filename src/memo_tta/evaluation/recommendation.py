@@ -18,7 +18,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Limits:
+class MethodLimits:
     """What a method may add to the error on clean images, as a fraction, and how long it may take."""
 
     harm: float = 0.005
@@ -39,11 +39,11 @@ class Assessment:
         """Whether the method has fewer errors on shifted images, beyond chance."""
         return self.gain is not None and self.gain.high < 0 and self.gain.p < SIGNIFICANT
 
-    def is_harmless(self, limits: Limits) -> bool:
+    def is_harmless(self, limits: MethodLimits) -> bool:
         """Whether clean images are not made worse than allowed; a single image is never taken as harm."""
         return self.harm is None or self.harm.difference <= max(limits.harm, 1 / self.harm.points) + ROUNDING
 
-    def is_fast(self, limits: Limits) -> bool:
+    def is_fast(self, limits: MethodLimits) -> bool:
         return self.seconds <= limits.seconds
 
 
@@ -74,7 +74,7 @@ class Recommendation:
 def recommend(
     shifted: ResultBlock,
     clean: ResultBlock | None,
-    limits: Limits,
+    limits: MethodLimits,
     choices: Collection[str] | None = None,
 ) -> Recommendation:
     """Choose a method, by default from all with results; those of the source must be among the results."""
@@ -97,7 +97,10 @@ def assess(method: str, shifted: ResultBlock, clean: ResultBlock | None) -> Asse
     if method == SOURCE:
         return Assessment(method, None, None, seconds)
     harm = None if clean is None or method not in clean.methods else compare(clean, method, SOURCE)
-    return Assessment(method, compare(shifted, method, SOURCE), harm and _with_score_interval(harm), seconds)
+    gain = compare(shifted, method, SOURCE)
+    if gain is not None and gain.low == gain.high:  # a bootstrap of images that all change alike is a point
+        gain = _with_score_interval(gain)
+    return Assessment(method, gain, harm and _with_score_interval(harm), seconds)
 
 
 def _with_score_interval(change: PairedComparison) -> PairedComparison:

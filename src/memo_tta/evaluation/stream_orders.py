@@ -13,7 +13,7 @@ Parts = Mapping[int, Dataset]  # parts of the data by their index in the job
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
+class DataStream:
     """Points in the order in which a method gets them; it starts from the source model at the first one."""
 
     parts: np.ndarray  # (points,) index of each point's part
@@ -45,9 +45,9 @@ class Order:
 
     about: str
     group: Callable[[Sequence[Dataset]], list[Parts]]
-    arrange: Callable[[Parts, int], Stream]
+    arrange: Callable[[Parts, int], DataStream]
 
-    def streams(self, parts: Sequence[Dataset], seed: int) -> list[Stream]:
+    def streams(self, parts: Sequence[Dataset], seed: int) -> list[DataStream]:
         """Return the streams; together they have every point once."""
         return [self.arrange(group, seed) for group in self.group(parts)]
 
@@ -63,15 +63,15 @@ def _by_dataset(parts: Sequence[Dataset]) -> list[Parts]:
     return list(groups.values())
 
 
-def _as_stored(parts: Parts, _seed: int) -> Stream:
+def _as_stored(parts: Parts, _seed: int) -> DataStream:
     return _one_after_the_other({index: np.arange(len(part)) for index, part in parts.items()})
 
 
-def _at_random(parts: Parts, seed: int) -> Stream:
+def _at_random(parts: Parts, seed: int) -> DataStream:
     return _one_after_the_other({index: _shuffled(part, seed) for index, part in parts.items()})
 
 
-def _by_class(parts: Parts, seed: int) -> Stream:
+def _by_class(parts: Parts, seed: int) -> DataStream:
     """Sort each part by class; the order within a class is random."""
     orders = {index: _shuffled(part, seed) for index, part in parts.items()}
     return _one_after_the_other(
@@ -82,14 +82,14 @@ def _by_class(parts: Parts, seed: int) -> Stream:
     )
 
 
-def _by_level(parts: Parts, seed: int) -> Stream:
+def _by_level(parts: Parts, seed: int) -> DataStream:
     """Put the corruptions in the job's order, the levels of each in rising order, and images at random."""
     corruptions = list(dict.fromkeys(part.corruption for part in parts.values()))
     rising = sorted(parts.items(), key=lambda row: (corruptions.index(row[1].corruption), row[1].severity))
     return _at_random(dict(rising), seed)
 
 
-def _interleaved(parts: Parts, seed: int) -> Stream:
+def _interleaved(parts: Parts, seed: int) -> DataStream:
     """Take the next point from a random part; each part is in the random order that it has alone."""
     (name,) = {part.name for part in parts.values()}
     taken = np.repeat(list(parts), [len(part) for part in parts.values()])
@@ -105,13 +105,13 @@ def _shuffled(part: Dataset, seed: int) -> np.ndarray:
     return sample_rng(seed, name).permutation(len(part))
 
 
-def _one_after_the_other(orders: Mapping[int, np.ndarray]) -> Stream:
+def _one_after_the_other(orders: Mapping[int, np.ndarray]) -> DataStream:
     parts = np.repeat(list(orders), [len(order) for order in orders.values()])
     return _stream(parts, np.concatenate(list(orders.values())))
 
 
-def _stream(parts: np.ndarray, positions: np.ndarray) -> Stream:
-    return Stream(parts.astype(np.int32), positions.astype(np.int32))
+def _stream(parts: np.ndarray, positions: np.ndarray) -> DataStream:
+    return DataStream(parts.astype(np.int32), positions.astype(np.int32))
 
 
 ORDERS = Registry(

@@ -1,15 +1,20 @@
-"""Advice in words: on the terminal, and as a config file."""
+"""Advice in words: on the terminal, in a notebook, and as a config file."""
+
+import io
+import math
+import shlex
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from memo_tta.evaluation.advice import Advice, TriedCandidate
+from memo_tta.evaluation.advice import Advice, AdviceRequest, TriedCandidate
 from memo_tta.evaluation.config_file import config_text
 from memo_tta.evaluation.race import Race
-from memo_tta.evaluation.recommendation import Assessment, Limits
 from memo_tta.evaluation.statistics import PairedComparison
 from memo_tta.report import formatting
+from memo_tta.report.gain_and_harm import verdict
+from memo_tta.report.run import model_words
 from memo_tta.report.suggestion import doubts, milliseconds, sentence
 
 COLUMNS = ("method", "shifted", "95 %", "clean", "95 %", "ms", "predictions", "")
@@ -29,10 +34,27 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
 
 
+def advise_command(request: AdviceRequest) -> str:
+    """Return the `memo advise` command line of a request, without its output."""
+    job, limits = request.job, request.limits
+    words = ["memo", "advise", *job.data, *model_words(job)]
+    words += [] if request.shifted is None else ["--shifted", request.shifted]
+    words += ["--severities", ",".join(map(str, request.severities))]
+    words += [
+        *["--stream"] * request.is_stream,
+        "--limit",
+        str(job.limit),
+        "--harm",
+        f"{100 * limits.harm:g}",
+    ]
+    words += [] if math.isinf(limits.seconds) else ["--budget", f"{1000 * limits.seconds:g}ms"]
+    return shlex.join([*words, "--seed", str(job.seed), *["--skip-bad"] * job.skip_bad])
+
+
 def advice_lines(advice: Advice) -> list[str]:
     """Return the recommendation, how sure it is, and the source's errors, a sentence each."""
     recommendation = advice.recommendation
-    return [sentence(recommendation), *doubts(recommendation, advice.limits), _source_errors(advice)]
+    return [sentence(recommendation), *doubts(recommendation, advice.limits), source_errors(advice)]
 
 
 def print_advice(advice: Advice, console: Console) -> None:
@@ -63,27 +85,29 @@ def advice_config(advice: Advice, command: str) -> str:
     )
 
 
-def verdict(assessment: Assessment, limits: Limits) -> str:
-    """Judge a method in a few words."""
-    rows = {
-        "over the budget": not assessment.is_fast(limits),
-        "harms clean images": not assessment.is_harmless(limits),
-        "helps": assessment.is_proven,
-    }
-    return next((words for words, holds in rows.items() if holds), "not shown to help")
+def advice_text(advice: Advice) -> str:
+    """Return what `print_advice` prints."""
+    file = io.StringIO()
+    print_advice(advice, Console(file=file, highlight=False))
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
+
+
+def outcome(advice: Advice, each: TriedCandidate) -> str:
+    """Return what became of a candidate, in a few words."""
+    if each.candidate == advice.chosen:
+        return "recommended"
+    return each.dropped or verdict(each.assessment, advice.limits)
 
 
 def _cells(advice: Advice, each: TriedCandidate) -> list[str]:
     assessment = each.assessment
-    is_source = assessment.method == advice.recommendation.source.method
-    words = "recommended" if each.candidate == advice.chosen else each.dropped
     return [
         assessment.method,
         *_change(assessment.gain),
         *_change(assessment.harm),
         milliseconds(assessment.seconds),
         str(each.predictions),
-        words or ("" if is_source else verdict(assessment, advice.limits)),
+        outcome(advice, each),
     ]
 
 
@@ -94,7 +118,8 @@ def _change(change: PairedComparison | None) -> tuple[str, str]:
     return difference, formatting.minus_sign(formatting.change_interval(change))
 
 
-def _source_errors(advice: Advice) -> str:
+def source_errors(advice: Advice) -> str:
+    """Return the errors of the model as it is, as one sentence."""
     blocks = {"shifted": advice.shifted, "clean": advice.clean}
     errors = (
         f"{formatting.percent(error)} % on {name} images ({formatting.interval(low, high)})"

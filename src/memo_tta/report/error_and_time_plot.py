@@ -1,7 +1,7 @@
 """The error of methods against the time they take, on shifted and on clean images."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from memo_tta.report.label_placement import Box, place_labels
@@ -13,6 +13,7 @@ FONT = 8.5  # points
 WIDER = 1.08  # the width of a label in the font of a reader, relative to matplotlib's
 APART = 6.0  # points between the error bars of methods that take the same time
 DOT = 4.0  # radius in points
+SHORTEST = 1e-3  # milliseconds that the axis shows
 NEAR = 9.0  # a label farther away is tied to its dot by a line
 LABELS = ("shifted images", "clean images")
 
@@ -25,7 +26,7 @@ class ErrorRate(NamedTuple):
     high: float
 
 
-class MethodCost(NamedTuple):
+class PlottedMethod(NamedTuple):
     """What a method costs, and its errors on clean and on shifted images; None where it has no results."""
 
     method: str
@@ -34,13 +35,14 @@ class MethodCost(NamedTuple):
     shifted: ErrorRate | None
 
 
-def error_and_time_plot(methods: Sequence[MethodCost], titles: tuple[str, str] = LABELS) -> bytes:
+def error_and_time_plot(methods: Sequence[PlottedMethod], titles: tuple[str, str] = LABELS) -> bytes:
     """Draw a panel for shifted and one for clean images, each only if there are any; return the SVG.
 
     The titles are those of the two panels.
     """
+    times = {row.method: max(1000 * row.seconds, SHORTEST) for row in methods}
     panels = [
-        (title, {row.method: (row.seconds, rate) for row, rate in zip(methods, rates, strict=True) if rate})
+        (title, {name: (time, rate) for (name, time), rate in zip(times.items(), rates, strict=True) if rate})
         for title, rates in zip(
             titles, ([row.shifted for row in methods], [row.clean for row in methods]), strict=True
         )
@@ -53,6 +55,7 @@ def error_and_time_plot(methods: Sequence[MethodCost], titles: tuple[str, str] =
         grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (title, rows) in zip(grid, panels, strict=True):
             _set_axes(axes, title, rows)
+        grid[-1].set_xlim(*_time_axis(times.values()))
         grid[-1].set_xlabel("milliseconds per image, median")
         figure.draw_without_rendering()  # fixes where the axes are
         for axes, (_, rows) in zip(grid, panels, strict=True):
@@ -69,14 +72,10 @@ def _colours(methods: Sequence[str]) -> dict[str, str]:
 def _set_axes(axes: Any, title: str, rows: Mapping[str, tuple[float, ErrorRate]]) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    times = [1000 * seconds for seconds, _ in rows.values()]
     bounds = [100 * value for _, rate in rows.values() for value in (rate.low, rate.high)]
-    lowest, highest = max(min(times), 1e-3), max(*times, 1e-3)
-    margin = max(0.12 * (math.log(highest) - math.log(lowest)), 0.5)
     height = max(bounds) - min(bounds) or 1.0
     axes.set(
         xscale="log",
-        xlim=(lowest * math.exp(-margin), highest * math.exp(1.5 * margin)),
         ylim=(max(0.0, min(bounds) - 0.15 * height), max(bounds) + 0.15 * height),
         ylabel="error %",
     )
@@ -90,13 +89,17 @@ def _set_axes(axes: Any, title: str, rows: Mapping[str, tuple[float, ErrorRate]]
         axes.axhline(100 * rows[SOURCE][1].error, color=GREY, linewidth=0.8, linestyle="--", zorder=1)
 
 
+def _time_axis(times: Collection[float]) -> tuple[float, float]:
+    """Return the ends of the axis, with space for the labels on the right."""
+    lowest, highest = min(times), max(times)
+    margin = max(0.12 * math.log(highest / lowest), 0.5)
+    return lowest * math.exp(-margin), highest * math.exp(1.5 * margin)
+
+
 def _draw_methods(axes: Any, rows: Mapping[str, tuple[float, ErrorRate]], colours: Mapping[str, str]) -> None:
     """Draw dots with error bars, and labels where there is space."""
     to_points = axes.transData.transform
-    ends = {
-        name: [to_points((1000 * seconds, 100 * value)) for value in rate]
-        for name, (seconds, rate) in rows.items()
-    }
+    ends = {name: [to_points((time, 100 * value)) for value in rate] for name, (time, rate) in rows.items()}
     across = _spread({name: float(dot[0]) for name, (dot, _, _) in ends.items()})
     dots, obstacles = [], []
     for name, (_, rate) in rows.items():

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Sequence
 
-from memo_tta.evaluation.recommendation import SOURCE, Assessment, Limits
+from memo_tta.evaluation.recommendation import SOURCE, Assessment, MethodLimits
 from memo_tta.report.html_tables import Cell, Group, Row, Table, change_cell
 from memo_tta.report.pairing import LIMITS, Setting
 from memo_tta.report.suggestion import milliseconds
 
 # In this order; the first that holds is the verdict on a method.
-VERDICTS: Sequence[tuple[str, Callable[[Assessment, Limits], bool]]] = (
+VERDICTS: Sequence[tuple[str, Callable[[Assessment, MethodLimits], bool]]] = (
     ("the model as it is", lambda each, _: each.method == SOURCE),
     ("not compared with source", lambda each, _: each.gain is None and each.harm is None),
+    ("over the budget", lambda each, limits: not each.is_fast(limits)),
     ("helps, but harms clean images", lambda each, limits: each.is_proven and not each.is_harmless(limits)),
     ("helps; harm not measured", lambda each, _: each.is_proven and each.harm is None),
     ("helps; harm not excluded", lambda each, limits: each.is_proven and _may_harm(each, limits)),
@@ -44,7 +45,7 @@ def gain_and_harm_table(settings: Sequence[Setting], runs: int) -> Table | None:
     return Table(titles, groups, "wide verdicts")
 
 
-def verdict(method: Assessment, limits: Limits) -> str:
+def verdict(method: Assessment, limits: MethodLimits) -> str:
     """Return what the results say about a method, in a few words."""
     return next(words for words, holds in VERDICTS if holds(method, limits))
 
@@ -56,5 +57,5 @@ def _row(setting: Setting, method: Assessment, has_shifted: bool, has_clean: boo
     return Row(method.method, cells, "method chosen" if chosen == method.method else "method")
 
 
-def _may_harm(method: Assessment, limits: Limits) -> bool:
+def _may_harm(method: Assessment, limits: MethodLimits) -> bool:
     return method.harm is not None and method.harm.high > limits.harm

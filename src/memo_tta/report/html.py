@@ -11,7 +11,7 @@ from memo_tta.evaluation.comparison import MethodResult, ResultTable
 from memo_tta.evaluation.metrics import calibration
 from memo_tta.evaluation.results import ResultBlock
 from memo_tta.report.conclusion import Conclusion, conclude
-from memo_tta.report.error_and_time_plot import LABELS, ErrorRate, MethodCost, error_and_time_plot
+from memo_tta.report.error_and_time_plot import LABELS, ErrorRate, PlottedMethod, error_and_time_plot
 from memo_tta.report.examples import examples, only_averages, shown_method
 from memo_tta.report.gain_and_harm import gain_and_harm_table
 from memo_tta.report.html_tables import (
@@ -103,7 +103,7 @@ def run_page(runs: Sequence[Run]) -> str:
         has_shifted=any(setting.shifted for setting in found),
         gain_and_harm=gain_and_harm_table(found, len(runs)),
         results=results_table(runs),
-        error_over_views=_data_url("svg+xml", plot) if plot else "",
+        error_over_views=data_url("svg+xml", plot) if plot else "",
         sections=[_run_section(run, len(runs), best, with_heading=len(tables) > 1) for run in runs],
     )
 
@@ -139,7 +139,7 @@ def _error_and_time(setting: Setting) -> str:
     ]
     methods = dict.fromkeys(method for rows in kinds for method in rows)
     costs = [
-        MethodCost(
+        PlottedMethod(
             method,
             max(rows[method].seconds for rows in kinds if method in rows),
             *(_error_rate(rows.get(method)) for rows in reversed(kinds)),
@@ -147,7 +147,7 @@ def _error_and_time(setting: Setting) -> str:
         for method in methods
     ]
     titles = LABELS if setting.shifted else (LABELS[0], setting.data)
-    return _data_url("svg+xml", error_and_time_plot(costs, titles))
+    return data_url("svg+xml", error_and_time_plot(costs, titles))
 
 
 def _error_rate(row: MethodResult | None) -> ErrorRate | None:
@@ -184,12 +184,12 @@ def _block_section(
 
 def _changes(rows: Sequence[MethodResult]) -> str:
     counts = {row.method: (row.to_source.helped, row.to_source.hurt) for row in rows if row.to_source}
-    return _data_url("svg+xml", changes_plot(counts)) if counts else ""
+    return data_url("svg+xml", changes_plot(counts)) if counts else ""
 
 
 def _calibration(block: ResultBlock) -> str:
     plot = reliability_plot({method: calibration(block, method) for method in block.methods})
-    return _data_url("svg+xml", plot)
+    return data_url("svg+xml", plot)
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
@@ -213,8 +213,9 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 def _inline_picture(figure: Figure) -> InlinePicture:
     file = io.BytesIO()
     figure.picture.save(file, "PNG", optimize=True)
-    return InlinePicture(_data_url("png", file.getvalue()), figure.caption)
+    return InlinePicture(data_url("png", file.getvalue()), figure.caption)
 
 
-def _data_url(kind: str, content: bytes) -> str:
+def data_url(kind: str, content: bytes) -> str:
+    """Return a picture as an address that holds it."""
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"

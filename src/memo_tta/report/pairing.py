@@ -6,11 +6,18 @@ from functools import cached_property
 
 from memo_tta.data.formats.imagenet import IMAGENET_C
 from memo_tta.evaluation.comparison import MethodResult, ResultTable
-from memo_tta.evaluation.recommendation import SOURCE, Assessment, Limits, Recommendation, assess, recommend
+from memo_tta.evaluation.recommendation import (
+    SOURCE,
+    Assessment,
+    MethodLimits,
+    Recommendation,
+    assess,
+    recommend,
+)
 from memo_tta.evaluation.results import ResultBlock
 from memo_tta.report.run import Run
 
-LIMITS = Limits()
+LIMITS = MethodLimits()
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from memo_tta.evaluation.recommendation import Limits, Recommendation
+from memo_tta.evaluation.recommendation import MethodLimits, Recommendation
 from memo_tta.evaluation.statistics import PairedComparison
 from memo_tta.report import formatting
 
@@ -24,7 +24,7 @@ def sentence(recommendation: Recommendation) -> str:
     return f"{words}, {milliseconds(chosen.seconds)} ms instead of {milliseconds(source.seconds)}."
 
 
-def doubts(recommendation: Recommendation, limits: Limits) -> Iterator[str]:
+def doubts(recommendation: Recommendation, limits: MethodLimits) -> Iterator[str]:
     """Yield what the images do not tell, with how many would."""
     chosen = recommendation.chosen
     for rival in recommendation.rivals:

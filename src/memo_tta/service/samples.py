@@ -19,7 +19,7 @@ MAX_SAMPLES = 12
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampleImage:
     """An image and its name: its class or, without one, its file's name."""
 
     name: str
@@ -28,7 +28,7 @@ class Sample:
 
 def find_samples(
     labels: Sequence[str] | None, folder: Path | None, max_bytes: int, limits: PixelLimits
-) -> list[Sample]:
+) -> list[SampleImage]:
     """Return the images of the operator's folder; without it, CIFAR-10's if the labels are the same."""
     if folder is not None:
         return _read_folder(folder, max_bytes, limits)
@@ -36,15 +36,15 @@ def find_samples(
     return _bundled() if is_cifar else []
 
 
-def _bundled() -> list[Sample]:
+def _bundled() -> list[SampleImage]:
     """Return the first bundled image of each class."""
     dataset, first = load_sample(), dict[str, np.ndarray]()
     for _, image, target in dataset:
         first.setdefault(dataset.labels[target], image)
-    return [Sample(label, first[label]) for label in sorted(first)]
+    return [SampleImage(label, first[label]) for label in sorted(first)]
 
 
-def _read_folder(folder: Path, max_bytes: int, limits: PixelLimits) -> list[Sample]:
+def _read_folder(folder: Path, max_bytes: int, limits: PixelLimits) -> list[SampleImage]:
     """Read a few images of a folder, spread over its sub-folders; a client may send any of them as well."""
     try:
         chosen = _choose(folder)
@@ -53,7 +53,7 @@ def _read_folder(folder: Path, max_bytes: int, limits: PixelLimits) -> list[Samp
                 f"{folder}: expected images, or a sub-folder of images per class, found none: "
                 "choose another folder of samples"
             )
-        return [Sample(name, _read(path, max_bytes, limits)) for name, path in chosen]
+        return [SampleImage(name, _read(path, max_bytes, limits)) for name, path in chosen]
     except OSError as error:
         raise ConfigError(
             f"{error.filename or folder}: cannot be read as a sample ({error.strerror})"
