@@ -77,13 +77,10 @@ def _time_share(race: Race, grid: Race) -> float:
 def _regret(method: str, grid: Race) -> str:
     """Return by how much the method's error on shifted images exceeds that of the best allowed one."""
     clean, shifted = grid.results()
+    found = [assess(name, shifted, clean) for name in shifted.methods]
     best = min(
-        (
-            found
-            for name in shifted.methods
-            if (found := assess(name, shifted, clean)).is_harmless(grid.limits)
-        ),
-        key=lambda found: 0.0 if found.gain is None else found.gain.difference,
+        (each for each in found if not each.is_harmful(grid.limits)),
+        key=lambda each: each.change(grid.limits),
     )
     change = None if method == best.method else compare(shifted, method, best.method)
     return f"0.0 ({best.method})" if change is None else f"{change_with_interval(change)} ({best.method})"

@@ -57,15 +57,21 @@ SHIFTED = {"source": 60, "tta": 50, "restore": 40, "memo": 45}
 def test_the_best_method_without_harm_is_chosen():
     assert choose(SHIFTED, CLEAN).chosen.method == "restore"
     assert choose(SHIFTED).chosen.method == "restore"  # without clean images, harm is unknown
-    harmful = choose(SHIFTED, {**CLEAN, "restore": 12})
-    assert harmful.chosen.method == "memo"
-    assert (
-        choose(SHIFTED, {**CLEAN, "restore": 12}, limits=MethodLimits(harm=0.03)).chosen.method == "restore"
-    )
 
 
-def test_a_single_image_is_no_harm():
-    assert choose(SHIFTED, {**CLEAN, "restore": 11}).chosen.method == "restore"
+def test_harm_that_is_proven_rules_a_method_out():
+    harmful = {**CLEAN, "restore": 16}
+    assert choose(SHIFTED, harmful).chosen.method == "memo"
+    assert choose(SHIFTED, harmful, limits=MethodLimits(harm=0.03)).chosen.method == "restore"
+    assert choose({"source": 60, "restore": 40}, harmful).is_source
+
+
+def test_harm_that_may_be_chance_weighs_as_much_as_gain():
+    maybe = {**CLEAN, "restore": 15}  # five images: 4.5 points beyond the limit
+    assert choose(SHIFTED, maybe).chosen.method == "restore"
+    assert choose({**SHIFTED, "memo": 44}, maybe).chosen.method == "memo"
+    outweighs = {"source": 300, "restore": 285}, {"source": 50, "restore": 73}
+    assert choose(*outweighs, images=500).is_source
 
 
 def test_a_faster_method_that_comes_close_is_preferred():

@@ -82,11 +82,12 @@ def advise(
 ) -> AdvisedMethod:
     """Find out which method to use with a classifier, from labelled, clean images.
 
-    Methods race: all predict a few images, clean and shifted, and the promising ones more. Recommended is the
-    one with the fewest errors on shifted images that adds no more than `harm` percentage points to the error
-    on clean ones and takes no longer than `budget`; if nothing helps without harm, it is the source, the
-    model as it is. Shifted images are made from `data` by the four validation corruptions at these
-    `severities`, or are `shifted`. With `stream`, methods that learn from image to image race, too.
+    Methods race: all predict a few images, clean and shifted, and the promising ones more. The one with the
+    fewest errors on shifted images is recommended; errors that it adds on clean images beyond `harm`
+    percentage points count against it. Methods that are proven to exceed `harm`, or that take longer than
+    `budget`, are left out. If nothing helps without harm, `source` is recommended, the model as it is.
+    Shifted images are made from `data` by the four validation corruptions at these `severities`, or are
+    `shifted`. With `stream`, methods that learn from image to image race, too.
 
     `data` and `shifted` are names from `memo datasets` or paths, of which `limit` images are used. `budget`
     and `time_limit`, for the whole race, are like "100ms" and "10min", or seconds. `out` is a folder for the

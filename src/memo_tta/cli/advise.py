@@ -61,12 +61,12 @@ def advise(
 ) -> None:
     """Find out which method to use with a model, from the labelled, clean images DATA.
 
-    Methods race: all predict a few images, clean and shifted, and the promising ones more. Chosen is the
-    one with the fewest errors on shifted images that adds no more than --harm to the error on clean ones and
-    takes no longer than --budget; if nothing helps without harm, it is the model as it is. Shifted images
-    are made from DATA by the four validation corruptions, or named with --shifted. `memo predict`, `memo
-    evaluate` and `memo serve` take the result with --config. Records are stored beside --out: run the same
-    command again to resume.
+    Methods race: all predict a few images, clean and shifted, and the promising ones more. The one with the
+    fewest errors on shifted images is chosen; errors that it adds on clean images beyond --harm count against
+    it. Methods that are proven to exceed --harm, or that take longer than --budget, are left out. If nothing
+    helps without harm, source is chosen, the model as it is. Shifted images are made from DATA by the four
+    validation corruptions, or named with --shifted. `memo predict`, `memo evaluate` and `memo serve` take
+    the result with --config. Records are stored beside --out: run the same command again to resume.
     """
     from memo_tta.evaluation.advice import AdviceRequest, prepare_race
     from memo_tta.evaluation.advice import advise as run

@@ -56,12 +56,18 @@ def plan_round(number: int, costs: Mapping[str, float], start: int, images: int,
 
 
 def _affordable(costs: Mapping[str, float], limit: float) -> list[str]:
-    """Return the source, the first other candidate and, in order, those that fit the limit together."""
-    first = next((name for name in costs if name != SOURCE), SOURCE)
-    kept = list(dict.fromkeys((SOURCE, first)))
-    for name, cost in costs.items():
-        if name not in kept and sum(costs[each] for each in kept) + cost <= limit:
+    """Return the source, the leader, and of the others the cheapest, as many as the limit allows.
+
+    The others share what the leader leaves of the limit, but no less than half of it: after few images, a
+    leader that costs much is often there by chance.
+    """
+    leader = next((name for name in costs if name != SOURCE), SOURCE)
+    left = max(limit - costs[leader], limit / 2) - (costs[SOURCE] if leader != SOURCE else 0.0)
+    kept = list(dict.fromkeys((SOURCE, leader)))
+    for name in sorted(costs, key=costs.__getitem__):
+        if name not in kept and costs[name] <= left:
             kept.append(name)
+            left -= costs[name]
     return kept
 
 
@@ -153,10 +159,7 @@ class Race:
         return parts * median(record.seconds for record in records)
 
     def _rank(self, name: str) -> float:
-        """Return the change of the error on shifted images, plus harm beyond the limit."""
-        found = self._assess(name)
-        harm = 0.0 if found.harm is None else found.harm.difference - self.limits.harm
-        return (0.0 if found.gain is None else found.gain.difference) + max(0.0, harm)
+        return self._assess(name).change(self.limits)
 
     def _assess(self, name: str) -> Assessment:
         clean, shifted = self.results()
@@ -177,8 +180,7 @@ class Race:
         if number == 0:
             return
         for name in self._losers():
-            harm = self._assess(name).harm
-            if harm is not None and harm.low > self.limits.harm and harm.p < SIGNIFICANT:
+            if self._assess(name).is_harmful(self.limits):
                 self.dropped[name] = "harms clean images"
         _, shifted = self.results()
         leader = min(self._running, key=self._rank)

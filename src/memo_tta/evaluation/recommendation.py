@@ -1,4 +1,4 @@
-"""Which method to switch on: the best on shifted images among those that do no harm on clean ones."""
+"""Which method to switch on: the one that helps most on shifted images, given its harm on clean ones."""
 
 import math
 from collections.abc import Collection, Iterator, Sequence
@@ -39,9 +39,14 @@ class Assessment:
         """Whether the method has fewer errors on shifted images, beyond chance."""
         return self.gain is not None and self.gain.high < 0 and self.gain.p < SIGNIFICANT
 
-    def is_harmless(self, limits: MethodLimits) -> bool:
-        """Whether clean images are not made worse than allowed; a single image is never taken as harm."""
-        return self.harm is None or self.harm.difference <= max(limits.harm, 1 / self.harm.points) + ROUNDING
+    def is_harmful(self, limits: MethodLimits) -> bool:
+        """Whether the method adds more errors on clean images than allowed, beyond chance."""
+        return self.harm is not None and self.harm.low > limits.harm
+
+    def change(self, limits: MethodLimits) -> float:
+        """Return the change of the error on shifted images, plus the harm beyond the limit."""
+        harm = 0.0 if self.harm is None else max(0.0, self.harm.difference - limits.harm)
+        return harm + (0.0 if self.gain is None else self.gain.difference)
 
     def is_fast(self, limits: MethodLimits) -> bool:
         return self.seconds <= limits.seconds
@@ -80,9 +85,13 @@ def recommend(
     """Choose a method, by default from all with results; those of the source must be among the results."""
     found = [assess(method, shifted, clean) for method in shifted.methods]
     source = next(each for each in found if each.method == SOURCE)
-    allowed = [each for each in found if each.gain and each.is_fast(limits) and each.is_harmless(limits)]
-    proven = [each for each in allowed if each.is_proven and (choices is None or each.method in choices)]
-    chosen = _best(shifted, proven) if proven else source
+    allowed = [each for each in found if each.gain and each.is_fast(limits) and not each.is_harmful(limits)]
+    proven = [
+        each
+        for each in allowed
+        if each.is_proven and each.change(limits) < 0 and (choices is None or each.method in choices)
+    ]
+    chosen = _best(shifted, proven, limits) if proven else source
     recommendation = Recommendation(chosen, source, list(_rivals(shifted, chosen, allowed)))
     if chosen.harm is None or chosen.harm.high <= limits.harm + ROUNDING:
         return recommendation
@@ -116,29 +125,24 @@ def _with_score_interval(change: PairedComparison) -> PairedComparison:
     return replace(change, low=low, high=high)
 
 
-def _best(shifted: ResultBlock, methods: Sequence[Assessment]) -> Assessment:
-    """Return the method with the fewest errors, or the fastest of those that come close to it."""
-    best = min(methods, key=_change)
-    close = [each for each in methods if _difference(shifted, each, best) <= TIE + ROUNDING]
-    return min(close, key=lambda each: (each.seconds, _change(each)))
-
-
-def _change(method: Assessment) -> float:
-    return 0.0 if method.gain is None else method.gain.difference
-
-
-def _difference(shifted: ResultBlock, method: Assessment, other: Assessment) -> float:
-    change = None if method is other else compare(shifted, method.method, other.method)
-    return 0.0 if change is None else change.difference
+def _best(shifted: ResultBlock, methods: Sequence[Assessment], limits: MethodLimits) -> Assessment:
+    """Return the method with the best change, or the fastest of those that come close to it."""
+    best = min(methods, key=lambda each: each.change(limits))
+    close = [each for each in methods if each.change(limits) - best.change(limits) <= TIE + ROUNDING]
+    return min(close, key=lambda each: (each.seconds, each.change(limits)))
 
 
 def _rivals(shifted: ResultBlock, chosen: Assessment, allowed: Sequence[Assessment]) -> Iterator[Rival]:
-    """Yield the allowed methods with fewer errors than the chosen one, but not beyond a tie or chance."""
-    images = len(np.unique(np.concatenate([part[chosen.method].position for part in shifted.parts.values()])))
+    """Yield the allowed methods with fewer errors than the chosen one on the images that both have seen."""
     for other in allowed:
         change = None if other is chosen else compare(shifted, other.method, chosen.method)
         if change is not None and change.difference < -TIE:
+            images = min(_count_images(shifted, name) for name in (other.method, chosen.method))
             yield Rival(other.method, change, images_needed(images, change, 0.0))
+
+
+def _count_images(shifted: ResultBlock, method: str) -> int:
+    return len(np.unique(np.concatenate([part[method].position for part in shifted.parts.values()])))
 
 
 def images_needed(images: int, change: PairedComparison, limit: float) -> int | None:

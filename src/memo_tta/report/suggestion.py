@@ -27,7 +27,7 @@ def sentence(recommendation: Recommendation) -> str:
 def doubts(recommendation: Recommendation, limits: MethodLimits) -> Iterator[str]:
     """Yield what the images do not tell, with how many would."""
     chosen = recommendation.chosen
-    for rival in recommendation.rivals:
+    for rival in sorted(recommendation.rivals, key=lambda each: each.change.difference)[:1]:
         yield (
             f"{rival.method} may be better than {chosen.method} on shifted images "
             f"({change_with_interval(rival.change)}){_images_would_tell(rival.images)}."
