@@ -103,11 +103,11 @@ def advise(
         advice = run(race, engine, seconds, update)
     command = advise_command(request)
     _write(out, advice_config(advice, command))
+    print_advice(advice, Console(highlight=False))
+    click.echo(f"{out}: written in {perf_counter() - began:.0f} s; use it with --config {out}")
     if html is not None:
         uses = [f"memo {use} {model} --config {shlex.quote(str(out))}" for use in ("predict IMAGE", "serve")]
         _write(html, advice_page(advice, f"{command} --out {shlex.quote(str(out))}", uses))
-    print_advice(advice, Console(highlight=False))
-    click.echo(f"{out}: written in {perf_counter() - began:.0f} s; use it with --config {out}")
     if advice.skipped:
         click.echo(f"{folder}: {advice.skipped} images could not be read and were left out", err=True)
         ctx.exit(SOME_LEFT_OUT)
