@@ -116,9 +116,11 @@ def test_a_panel_marks_right_and_wrong_answers():
 
 def test_the_page_needs_nothing_from_outside():
     figure = Figure(view_panel(pictures(1), [prediction("a")], [prediction("b")], "b"), "a <noisy> b")
-    page = summary_page("Title", "Introduction.", tables(), [figure], "made by hand")
+    page = summary_page("Title", "Introduction.", "Use <memo>.", tables(), [figure], "made by hand")
     assert "54.0 %" in page and "−4.0" in page and "180 ms" in page and "made by hand" in page
-    assert "&lt;noisy&gt;" in page and "&lt;b&gt;" in page and "<b>" not in page
+    assert (
+        "Use &lt;memo&gt;." in page and "&lt;noisy&gt;" in page and "&lt;b&gt;" in page and "<b>" not in page
+    )
     assert not re.findall(r"(?:src|href)=\"(?!data:)", page) and "$" not in page
 
 
@@ -141,7 +143,10 @@ def test_the_command_prints_a_table_and_writes_the_page(weights, tmp_path, capsy
         main(["demo", "--weights", str(weights), "--out", str(out), "--points", "2"])
     text = capsys.readouterr().out
     assert stopped.value.code == 0
-    assert all(word in text for word in ("low contrast", "memo", "index.html", "Try next", "memo predict"))
+    assert all(
+        word in text
+        for word in ("low contrast", "shifted", "restore", "Use ", "index.html", "Try next", "memo predict")
+    )
     assert '<table class="wide summary">' in (out / "index.html").read_text("utf-8")
 
 
@@ -158,5 +163,8 @@ def test_pictures_show_what_was_helped_and_what_was_hurt():
     for dataset, position, before, after in outcomes:
         records.append(record("source", position, before, dataset=dataset))
         records.append(record("memo", position, after, dataset=dataset))
-    chosen = [(verdict, shift, point.position) for verdict, shift, point in choose_examples(collect(records))]
+    chosen = [
+        (verdict, shift, point.position)
+        for verdict, shift, point in choose_examples(collect(records), "memo")
+    ]
     assert chosen == [("corrected", "blur", 5), ("corrected", "noise", 2), ("made wrong", "blur", 4)]

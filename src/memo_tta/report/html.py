@@ -109,12 +109,18 @@ def run_page(runs: Sequence[Run]) -> str:
 
 
 def summary_page(
-    title: str, introduction: str, tables: Sequence[ResultTable], figures: Sequence[Figure], made_by: str
+    title: str,
+    introduction: str,
+    suggestion: str,
+    tables: Sequence[ResultTable],
+    figures: Sequence[Figure],
+    made_by: str,
 ) -> str:
     """Return a short page: one table of all data sets and methods, and pictures of single images."""
     return TEMPLATES.get_template("summary.html").render(
         title=title,
         introduction=introduction,
+        suggestion=suggestion,
         results=summary_table(tables),
         pictures=[_inline_picture(figure) for figure in figures],
         made_by=made_by,
