@@ -11,10 +11,11 @@ from memo_tta.errors import ConfigError, MemoError
 from memo_tta.evaluation.advice import Advice, AdviceRequest, advise, prepare_race
 from memo_tta.evaluation.candidates import SINGLE, STREAM, Candidate, usable_candidates
 from memo_tta.evaluation.job import EvaluationJob
-from memo_tta.evaluation.race import FEWEST, FILE, Race, plan_round
+from memo_tta.evaluation.race import FEWEST, FILE, Race, Round, plan_round
 from memo_tta.evaluation.recommendation import MethodLimits
 from memo_tta.evaluation.store import open_for_reading
 from memo_tta.workers import Processes
+from tests.runs import record
 
 SOURCE, RESTORE = Candidate("source"), Candidate("restore")
 TTA = Candidate("tta", {"n_views": 2})
@@ -56,6 +57,17 @@ def test_the_first_round_drops_what_takes_too_long_for_a_few_images():
     plan = plan_round(1, COSTS, start=1, images=100, seconds=3 * FEWEST * 59.9)
     assert plan.candidates == ["source", "restore", "tta"]
     assert plan_round(1, COSTS, 1, 100, seconds=0).candidates == ["source", "restore"]
+
+
+def test_a_method_that_is_slow_on_some_images_costs_its_mean(tmp_path):
+    planned = race(tmp_path, (SOURCE, TTA, RESTORE), limit=1000)
+    parts = [("", 0), ("fog", 4), ("snow", 4)]
+    for name, seconds in {"source": (1, 1, 1), TTA.name: (4, 4, 4), "restore": (1, 1, 40)}.items():
+        planned._records[name] = [
+            record(name, 0, True, dataset="sample", corruption=corruption, severity=severity, seconds=each)
+            for (corruption, severity), each in zip(parts, seconds, strict=True)
+        ]
+    assert planned._plan(1, [Round([], 0, 1)], 1e9).candidates == ["source", TTA.name, "restore"]
 
 
 def test_the_second_round_keeps_the_best_that_cost_half_of_the_time():

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from time import perf_counter
 from typing import Any
 
@@ -156,7 +156,7 @@ class Race:
         """Return the seconds for one image, clean and with all its shifts."""
         records = self._records[name]
         parts = len({(record.dataset, record.corruption, record.severity) for record in records})
-        return parts * median(record.seconds for record in records)
+        return parts * self.mean_seconds(name)
 
     def _rank(self, name: str) -> float:
         return self._assess(name).change(self.limits)
