@@ -70,12 +70,17 @@ def test_a_method_that_is_slow_on_some_images_costs_its_mean(tmp_path):
     assert planned._plan(1, [Round([], 0, 1)], 1e9).candidates == ["source", TTA.name, "restore"]
 
 
-def test_the_second_round_keeps_the_best_that_cost_half_of_the_time():
-    plan = plan_round(2, COSTS, start=10, images=100, seconds=600)
-    assert plan.candidates == ["source", "restore", "tta"]  # half of 60; memo alone exceeds it
-    assert plan.stop == 10 + 300 // 20
+def test_the_second_round_keeps_what_can_finish_all_images():
+    plan = plan_round(2, COSTS, start=10, images=100, seconds=90 * 20)
+    assert plan.candidates == ["source", "restore", "tta"]
+    assert plan.stop == 10 + 90 * 20 // 2 // 20
+    assert plan_round(2, COSTS, 10, 100, 90 * 19.9).candidates == ["source", "restore"]
+
+
+def test_a_leader_that_costs_much_leaves_half_of_the_time_to_others():
     leader_is_slow = {"memo": 40.0, "source": 1.0, "restore": 4.0, "tta": 15.0}
-    assert plan_round(2, leader_is_slow, 10, 100, 600).candidates == ["source", "memo", "restore"]
+    assert plan_round(2, leader_is_slow, 10, 100, 90 * 10).candidates == ["source", "memo", "restore"]
+    assert plan_round(2, leader_is_slow, 10, 100, 90 * 40).candidates == ["source", "memo", "restore", "tta"]
 
 
 def test_the_last_round_keeps_what_can_finish_all_images():

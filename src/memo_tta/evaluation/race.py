@@ -27,7 +27,6 @@ ROUNDS = 3  # after round 0, in which one image tells how long each candidate ta
 GRID_SHARE = 0.3  # of the time that all candidates would take on all images
 USABLE_TIME = 0.75  # of the time limit: the rest is for starting workers, and for rounds that take longer
 FEWEST = 4  # images of a round: fewer would rank by chance
-KEPT_COST = 0.5  # of a round's time per image that the next round's candidates may take
 TOO_SLOW = 1.5  # times the limit: the first image is slower than later ones
 
 
@@ -46,11 +45,11 @@ OnProgress = Callable[[int, int, str], None]  # predictions so far, those that a
 def plan_round(number: int, costs: Mapping[str, float], start: int, images: int, seconds: float) -> Round:
     """Plan a round from 1 on: which candidates to keep, and how many images the time allows.
 
-    `costs` are seconds per image by candidate, best first; `seconds` is the time left for all rounds.
+    `costs` are seconds per image by candidate, best first; `seconds` is the time left for all rounds. The
+    first round tries as many candidates as it can on a few images. Later ones keep those that can finish.
     """
     share = seconds / (ROUNDS - number + 1)
-    limits = {1: share / FEWEST, ROUNDS: share / max(1, images - start)}
-    kept = _affordable(costs, limits.get(number, KEPT_COST * sum(costs.values())))
+    kept = _affordable(costs, share / FEWEST if number == 1 else seconds / max(1, images - start))
     count = max(FEWEST, int(share / sum(costs[name] for name in kept)))
     return Round(kept, start, min(images, start + count))
 

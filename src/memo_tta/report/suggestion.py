@@ -6,6 +6,8 @@ from memo_tta.evaluation.recommendation import MethodLimits, Recommendation
 from memo_tta.evaluation.statistics import PairedComparison
 from memo_tta.report import formatting
 
+FEWEST_PREDICTIONS = 20  # of a rival, for its change to be worth a sentence
+
 
 def sentence(recommendation: Recommendation) -> str:
     """Return the recommendation as one sentence: the method, its gain, its harm and its cost."""
@@ -27,7 +29,8 @@ def sentence(recommendation: Recommendation) -> str:
 def doubts(recommendation: Recommendation, limits: MethodLimits) -> Iterator[str]:
     """Yield what the images do not tell, with how many would."""
     chosen = recommendation.chosen
-    for rival in sorted(recommendation.rivals, key=lambda each: each.change.difference)[:1]:
+    rivals = [each for each in recommendation.rivals if each.change.points >= FEWEST_PREDICTIONS]
+    for rival in sorted(rivals, key=lambda each: each.change.difference)[:1]:
         yield (
             f"{rival.method} may be better than {chosen.method} on shifted images "
             f"({change_with_interval(rival.change)}){_images_would_tell(rival.images)}."
