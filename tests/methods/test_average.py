@@ -1,11 +1,12 @@
-"""Averages over views that are weighted by the confidence of each group."""
+"""Averages over views, weighted or not, and votes."""
 
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.special import softmax, xlogy
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 import memo_tta as mt
 from memo_tta.errors import ConfigError, UnknownName
 from memo_tta.methods import METHODS
-from memo_tta.methods.average import by_shift
+from memo_tta.methods.average import Vote, by_shift
 from memo_tta.methods.tta import TTAOptions
 from memo_tta.methods.view_method import ViewMethod
 from memo_tta.methods.view_source import ViewOptions
@@ -329,3 +330,63 @@ def test_group_and_weighting_exclude_each_other():
     with pytest.raises(ConfigError, match="weighting: has no effect with predict='group'"):
         restoring(predict="group", weighting="confidence")
     assert restoring(predict="group", weighting="uniform").options.predict == "group"
+
+
+def ballot(logits: np.ndarray, share: float) -> np.ndarray:
+    """Return ZERO's share of votes of each class, counted one view at a time."""
+    p = softmax(logits, axis=1)
+    order = sorted(range(len(p)), key=lambda view: (-xlogy(p[view], p[view]).sum(), view))
+    kept, rest = order[: max(1, round(share * len(p)))], order[max(1, round(share * len(p))) :]
+    votes = np.zeros(p.shape[1])
+    for view in kept:
+        votes[p[view].argmax()] += 1
+    leaders = [label for label in range(p.shape[1]) if votes[label] == votes.max()]
+    for view in rest + kept:
+        if len(leaders) > 1 and p[view].argmax() in leaders:
+            votes[p[view].argmax()] += 1
+            break
+    return votes / votes.sum()
+
+
+@given(views_in_groups(), st.floats(0.01, 1))
+def test_a_vote_is_that_of_its_definition(given_views, share):
+    logits, _ = given_views
+    p = softmax(logits, axis=1)
+    entropies = sorted((-xlogy(p, p).sum(axis=1)).tolist())
+    assume(all(b - a > 1e-9 for a, b in itertools.pairwise(entropies)))
+    ours = Vote(share)(torch.from_numpy(logits))
+    expected = ballot(logits, share)
+    np.testing.assert_allclose(ours.exp(), expected, atol=1e-12)
+    assert int(ours.argmax()) == expected.argmax() and (expected == expected.max()).sum() == 1
+
+
+def test_the_next_surest_view_for_a_tied_class_decides():
+    views = torch.tensor([[9.0, 0, 0], [0, 8.0, 0], [0, 0, 7.0], [0, 5.0, 0], [3.0, 0, 0]])
+    for order in itertools.permutations(range(5)):
+        # Two voters are tied; the third votes for a class that is not, the fourth for the second class.
+        np.testing.assert_allclose(Vote(0.4)(views[list(order)]).exp(), [1 / 3, 2 / 3, 0])
+    # All vote and are tied, so the surest of them counts twice.
+    np.testing.assert_allclose(Vote(1.0)(views[:3]).exp(), [0.5, 0.25, 0.25])
+
+
+def test_zero_is_a_vote_at_temperature_zero_of_the_surest_tenth():
+    classifier, image = build_classifier("group-norm"), pictures(1)[0]
+    robust = mt.method("zero", classifier)
+    assert (robust.options.n_views, robust.options.augment) == (64, "standard")
+    found = robust.explain(image)
+    logits = torch.stack([view.logits for view in found.before])
+    assert len(logits) == 64
+    surest = sorted(logits.double(), key=lambda row: entropy(row.log_softmax(dim=0)))[:6]
+    cold = torch.stack(surest).div(1e-9).softmax(dim=1).mean(dim=0)
+    (leader,) = (cold == cold.max()).nonzero()  # with these weights there is no tie
+    assert found.prediction.index == int(leader) and found.prediction.status == "averaged"
+    np.testing.assert_allclose(found.prediction.probabilities, cold, atol=1e-6)
+
+
+def test_a_vote_on_what_is_not_a_number_is_none():
+    assert Vote(0.5)(torch.tensor([[1.0, 2], [float("nan"), 0]])).isnan().all()
+
+
+def test_only_a_vote_has_voters():
+    with pytest.raises(ConfigError, match="voters: has no effect with predict='marginal'"):
+        mt.method("tta", build_classifier("group-norm"), voters=0.2)

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::memo_tta.MemoWarning")
 
 FEW = {"n_views": 4}  # for the methods that draw views
 STRONG = {"lr": 0.05}  # for the methods that adapt weights
-ADAPTS_NOTHING = {"source", "tta", "restore"}
+ADAPTS_NOTHING = {"source", "tta", "restore", "zero"}
 NEEDS_NORM = {"tent", "tent-episodic", "tent-bs1"}
 MIXES_ONLY = {"bn", "bn1"}
 CONTINUAL = {"memo-never": {"reset": "never"}, "memo-anchor": {"reset": "anchor"}}  # not in METHODS

@@ -14,7 +14,7 @@ from memo_tta.methods import METHODS
 from memo_tta.models.forward_only import FunctionModule
 from tests.nets import build_classifier, pictures
 
-WORK = ("source", "tta", "restore")
+WORK = ("source", "tta", "restore", "zero")
 SETTINGS: Any = {"size": 8, "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.25)}
 
 

@@ -98,6 +98,11 @@ METHODS = Registry(
                 "skip_margin": 0.8,
             },
         ),
+        "zero": MethodEntry(
+            "let the surest tenth of the views vote (ZERO), without adaptation",
+            TTA,
+            {"augment": "standard", "n_views": 64, "predict": "vote"},
+        ),
         "bn1": MethodEntry("mix batch-norm statistics with those of the image, N = 16", BatchNorm),
         "bn": MethodEntry(
             "mix batch-norm statistics with those of 256 images, N = 256",

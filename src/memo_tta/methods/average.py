@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from memo_tta.methods.options import Number, OneOf, Options, option, when
@@ -13,6 +14,7 @@ from memo_tta.objectives import (
     group_log_probabilities,
     log_probabilities,
     marginal_log_probabilities,
+    selected_views,
     weighted_average,
     weighted_log_probabilities,
 )
@@ -73,6 +75,30 @@ class SurestGroup:
     def __call__(self, logits: Tensor) -> Tensor:
         averages, _ = group_log_probabilities(logits, self._groups(len(logits)))
         return averages[entropy(averages).argmin()]
+
+
+class Vote:
+    """Let this share of the views, the surest, each vote for a class (ZERO, Farina et al., 2024).
+
+    That is their average at temperature zero. A tie is decided by one more vote: that of the next surest view
+    that is for one of the tied classes.
+    """
+
+    def __init__(self, share: float):
+        self._share = share
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        log_p = log_probabilities(logits)
+        if log_p.isnan().any():
+            return log_p.sum(dim=0)  # a class that is not a number gets no vote
+        chosen = log_p[entropy(log_p).argsort(stable=True)].argmax(dim=1)  # by each view, the surest first
+        voters = selected_views(len(chosen), self._share)
+        votes = chosen[:voters].bincount(minlength=logits.shape[1])
+        tied = votes == votes.max()
+        if tied.sum() > 1:
+            others = torch.cat([chosen[voters:], chosen[:voters]])
+            votes[others[tied[others]][0]] += 1
+        return log_probabilities(votes.to(log_p).log())
 
 
 def build_average(options: AverageOptions, groups: Groups) -> Average:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from memo_tta.methods.average import AverageOptions, SurestGroup, build_average, by_shift
+from memo_tta.methods.average import AverageOptions, SurestGroup, Vote, build_average, by_shift
 from memo_tta.methods.episode import episode
 from memo_tta.methods.gates import GateOptions, first_views_gate, source_gate
 from memo_tta.methods.method import Batch, MeasuredPass, Outcome, SeenViews
@@ -28,8 +28,14 @@ class TTAOptions(SharedPassOptions, AverageOptions, GateOptions, ViewOptions):
 
     predict: str = option(
         "marginal",
-        OneOf("predict", ("marginal", "group")),
-        "what the prediction is made from: the average of all views, or their most confident group",
+        OneOf("predict", ("marginal", "group", "vote")),
+        "what the prediction is made from: the average of all views, their most confident group, or a vote",
+    )
+    voters: float = option(
+        0.1,
+        Number("(0, 1]"),
+        "share of the views that vote, those of lowest entropy",
+        needs=[when("predict", "vote")],
     )
     weighting: str = with_default(
         AverageOptions,
@@ -86,7 +92,8 @@ class TTA(ViewMethod[TTAOptions]):
         super().__init__(classifier, **options)
         groups = self._augmenter.groups
         self._average = build_average(self.options, groups)
-        self._combine = SurestGroup(groups) if self.options.predict == "group" else self._average
+        others = {"group": SurestGroup(groups), "vote": Vote(self.options.voters)}
+        self._combine = others.get(self.options.predict, self._average)
         self._is_by_shift = self.options.weighting == "shift"
         self._mixes = self.options.prior_strength is not None and len(self._statistics_layers) > 0
 
@@ -197,7 +204,8 @@ class TTA(ViewMethod[TTAOptions]):
     def _average_views(self, drawn: _Views, passed: MeasuredPass, explain: bool) -> Outcome:
         average, combined = self._averages(passed, drawn.with_image)
         seen = SeenViews(drawn.views, passed.logits, passed.logits) if explain else None
-        reason = "averaged over the views, nothing adapted"
+        how = "voted on by" if self.options.predict == "vote" else "averaged over"
+        reason = f"{how} the views, nothing adapted"
         return Outcome(Status.AVERAGED, combined, reason, float(entropy(average)), seen)
 
     def _averages(self, passed: MeasuredPass, with_image: bool) -> tuple[Tensor, Tensor]:
