@@ -11,11 +11,13 @@ from typing import Any
 
 from memo_tta.image import Size
 from memo_tta.methods.bn import BatchNorm
+from memo_tta.methods.lame import LAME
 from memo_tta.methods.memo import Memo
 from memo_tta.methods.method import Method
 from memo_tta.methods.options import Declaration, Options, declarations, ineffective, merge_options
 from memo_tta.methods.prediction import Explanation, Prediction, Status
 from memo_tta.methods.source import Source
+from memo_tta.methods.t3a import T3A
 from memo_tta.methods.tent import Tent
 from memo_tta.methods.tta import TTA
 from memo_tta.methods.ttt import TTT
@@ -118,6 +120,12 @@ METHODS = Registry(
             "tent on one image at a time, episodic, N = 16",
             Tent,
             {"online": False, "batch_size": 1, "prior_strength": 16},
+        ),
+        "t3a": MethodEntry(
+            "classify features by prototypes that confident images move (T3A); needs a linear last layer", T3A
+        ),
+        "lame": MethodEntry(
+            "predict images of a batch alike if their features are (LAME); needs a linear last layer", LAME
         ),
         "ttt": MethodEntry(
             "minimise the rotation loss of rotated views; needs a model trained with --joint", TTT

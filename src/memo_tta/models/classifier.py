@@ -186,7 +186,11 @@ class Classifier:
                 f"{self.name}: the subset contains class {int(self._classes.max())}, "
                 f"but the module has {logits.shape[1]} classes"
             )
-        return logits[:, self._classes.to(logits.device)]
+        return self.select_classes(logits)
+
+    def select_classes(self, logits: Tensor) -> Tensor:
+        """Return the columns of the subset's classes, or all of them if there is no subset."""
+        return logits if self._classes is None else logits[:, self._classes.to(logits.device)]
 
     def subset(self, indices: Sequence[int]) -> "Classifier":
         """Return a classifier of some of the classes; logits are reduced before objective and prediction."""
