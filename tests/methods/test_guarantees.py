@@ -30,8 +30,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::memo_tta.MemoWarning")
 
 FEW = {"n_views": 4}  # for the methods that draw views
 STRONG = {"lr": 0.05}  # for the methods that adapt weights
+ALL_POINTS = {"entropy_limit": 1.0}  # for those that learn from reliable points only
 ADAPTS_NOTHING = {"source", "tta", "restore", "zero"}
-NEEDS_NORM = {"tent", "tent-episodic", "tent-bs1"}
+RELIABLE = {"eta", "sar"}
+NEEDS_NORM = {"tent", "tent-episodic", "tent-bs1", *RELIABLE}
 MIXES_ONLY = {"bn", "bn1"}
 FROM_FEATURES = {"t3a", "lame"}  # change no weight
 CONTINUAL = {"memo-never": {"reset": "never"}, "memo-anchor": {"reset": "anchor"}}  # not in METHODS
@@ -52,7 +54,7 @@ def build(method: str, classifier: mt.Classifier, **options: Any) -> Method[Any]
     options = {**CONTINUAL.get(method, {}), **options}
     method = "memo" if method in CONTINUAL else method
     names = METHODS[method].declarations
-    for few in (FEW, STRONG):
+    for few in (FEW, STRONG, ALL_POINTS):
         options = {**{k: v for k, v in few.items() if k in names}, **options}
     return METHODS[method](classifier, **options)
 
@@ -186,7 +188,7 @@ def test_same_seed_same_answer_whatever_came_before(method, net):
     assert torch.equal(robust.predict(first).logits, fresh.logits)
 
 
-NOT_ALONE = {"bn", *FROM_FEATURES, "tent", "tent-episodic", "tent-all", *CONTINUAL}
+NOT_ALONE = {"bn", *FROM_FEATURES, *RELIABLE, "tent", "tent-episodic", "tent-all", *CONTINUAL}
 EPISODIC_POINTS = [(m, n) for m, n in PAIRS if m not in NOT_ALONE]
 
 

@@ -33,6 +33,8 @@ CASES = {
     "memo-anchor": ("memo", "group-norm", {"n_views": 4, "lr": 0.05, "reset": "anchor"}),
     "restore": ("restore", "dropout", {}),
     "tent": ("tent", "batch-norm", {"lr": 0.05}),
+    "sar": ("sar", "batch-norm", {"lr": 0.05, "entropy_limit": 1.0}),
+    "t3a": ("t3a", "group-norm", {}),
     "bn1": ("bn1", "bfloat16", {}),
     "ttt": ("ttt", "rotation", {"n_views": 2}),
 }

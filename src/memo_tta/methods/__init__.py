@@ -11,11 +11,13 @@ from typing import Any
 
 from memo_tta.image import Size
 from memo_tta.methods.bn import BatchNorm
+from memo_tta.methods.eta import ETA
 from memo_tta.methods.lame import LAME
 from memo_tta.methods.memo import Memo
 from memo_tta.methods.method import Method
 from memo_tta.methods.options import Declaration, Options, declarations, ineffective, merge_options
 from memo_tta.methods.prediction import Explanation, Prediction, Status
+from memo_tta.methods.sar import SAR
 from memo_tta.methods.source import Source
 from memo_tta.methods.t3a import T3A
 from memo_tta.methods.tent import Tent
@@ -121,6 +123,12 @@ METHODS = Registry(
             Tent,
             {"online": False, "batch_size": 1, "prior_strength": 16},
         ),
+        "eta": MethodEntry(
+            "tent on images that are reliable and not redundant (EATA without its Fisher regulariser)",
+            ETA,
+            large={"redundancy": 0.05},
+        ),
+        "sar": MethodEntry("tent on reliable images, towards flat minima, with recovery (SAR)", SAR),
         "t3a": MethodEntry(
             "classify features by prototypes that confident images move (T3A); needs a linear last layer", T3A
         ),

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -53,10 +54,11 @@ class MemoryOptions(Options):
 
 @dataclass(frozen=True)
 class AdaptedState:
-    """Adapted weights, and the update rule with its moments."""
+    """Adapted weights, the update rule with its moments, and what else the method remembers."""
 
     weights: list[Tensor]
     rule: UpdateRule
+    notes: Any = None
 
 
 class Forgetful:
@@ -67,6 +69,11 @@ class Forgetful:
     def __init__(self, new_rule: NewRule):
         self._new_rule = new_rule
 
+    @property
+    def notes(self) -> Any:
+        """What the method has remembered with the stored weights; None before the first point."""
+        return None
+
     def forget(self) -> None:
         """Discard the stored state: the next point starts from the source model."""
 
@@ -74,7 +81,7 @@ class Forgetful:
         """Load the stored weights into the module, inside an episode; return the update rule to use."""
         return self._new_rule()
 
-    def capture(self, rule: UpdateRule) -> AdaptedState | None:
+    def capture(self, rule: UpdateRule, notes: Any = None) -> AdaptedState | None:
         """Return the state that could be stored, inside the same episode; None if nothing should be."""
         return None
 
@@ -101,6 +108,10 @@ class Carried(Forgetful):
         self._parameters, self._carry_rule = parameters, carry_rule
         self.forget()
 
+    @property
+    def notes(self) -> Any:
+        return None if self._state is None else self._state.notes
+
     def forget(self) -> None:
         self._state: AdaptedState | None = None
 
@@ -111,9 +122,9 @@ class Carried(Forgetful):
             parameter.data.copy_(value)
         return self._state.rule.copy() if self._carry_rule else self._new_rule()
 
-    def capture(self, rule: UpdateRule) -> AdaptedState | None:
+    def capture(self, rule: UpdateRule, notes: Any = None) -> AdaptedState | None:
         weights = [p.detach().clone() for p in self._parameters]
-        return AdaptedState(weights, rule) if all_finite(weights) else None
+        return AdaptedState(weights, rule, notes) if all_finite(weights) else None
 
     def store(self, state: AdaptedState) -> None:
         self._state = state
@@ -138,15 +149,15 @@ class Anchored(Carried):
         self._source = [p.detach().clone() for p in self._parameters]
         return super().recall()
 
-    def capture(self, rule: UpdateRule) -> AdaptedState | None:
-        adapted = super().capture(rule)
+    def capture(self, rule: UpdateRule, notes: Any = None) -> AdaptedState | None:
+        adapted = super().capture(rule, notes)
         if adapted is None:
             return None
         slow = [
             old.lerp(new, STEP_SHARE).lerp(source, self._pull)
             for old, new, source in zip(self._stored_weights(), adapted.weights, self._source, strict=True)
         ]
-        return AdaptedState(slow, rule)
+        return AdaptedState(slow, rule, notes)
 
     def learn(
         self, state: AdaptedState, logits: Tensor, source: Tensor, marginal_entropy: float | None
