@@ -30,9 +30,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::memo_tta.MemoWarning")
 
 FEW = {"n_views": 4}  # for the methods that draw views
 STRONG = {"lr": 0.05}  # for the methods that adapt weights
-ALL_POINTS = {"entropy_limit": 1.0}  # for those that learn from reliable points only
+ALL_POINTS = {"entropy_limit": 1.0, "drop_limit": -1.0}  # for those that learn from reliable points only
 ADAPTS_NOTHING = {"source", "tta", "restore", "zero"}
-RELIABLE = {"eta", "sar"}
+RELIABLE = {"eta", "sar", "deyo"}
 NEEDS_NORM = {"tent", "tent-episodic", "tent-bs1", *RELIABLE}
 MIXES_ONLY = {"bn", "bn1"}
 FROM_FEATURES = {"t3a", "lame"}  # change no weight

@@ -14,7 +14,9 @@ from torch import nn
 import memo_tta as mt
 from memo_tta.errors import ConfigError
 from memo_tta.methods import METHODS
+from memo_tta.methods.deyo import shuffle_patches
 from memo_tta.methods.reliable import ReliableSteps
+from memo_tta.seeding import sample_rng
 from tests.nets import CLASSES, build_classifier, everything, pictures
 
 LR = 0.05
@@ -157,6 +159,70 @@ def test_sar_on_a_flat_step_is_tent_on_reliable_points():
     torch.testing.assert_close(sar(x), tent(x), rtol=1e-5, atol=1e-6)
 
 
+def plain_deyo(
+    module: nn.Module, batches: list[torch.Tensor], orders: list[list[np.ndarray]], share: float, limit: float
+) -> tuple[list[torch.Tensor], list[int]]:
+    """Return the logits of each batch, and from how many of its points the model learnt."""
+    model, answers, counts = PlainModel(module, LR), [], []
+    for x, permutations in zip(batches, orders, strict=True):
+        logits = model(x)
+        answers.append(logits.detach())
+        sure = [i for i, e in enumerate(entropies(logits)) if e < share * LOG_K]
+        destroyed = x[sure].clone()
+        for image, i in zip(destroyed, sure, strict=True):
+            for to, origin in enumerate(permutations[i]):  # patches of 2 x 2 pixels, row by row
+                (a, b), (c, d) = divmod(to, 4), divmod(int(origin), 4)
+                patch = x[i, :, 2 * c : 2 * c + 2, 2 * d : 2 * d + 2]
+                image[:, 2 * a : 2 * a + 2, 2 * b : 2 * b + 2] = patch
+        with torch.no_grad():
+            after = model(destroyed).softmax(1)
+        losses = []
+        for row, i in enumerate(sure):
+            label = int(logits[i].argmax())
+            p, e = logits[i].detach().softmax(0), entropies(logits)[i]
+            drop = float(p[label] - after[row, label])
+            if drop > limit:
+                losses.append(e * (1 / math.exp(float(e.detach()) - 0.4 * LOG_K) + 1 / math.exp(-drop)))
+        counts.append(len(losses))
+        if losses:
+            model.descend(model.gradients(torch.stack(losses).mean()))
+    return answers, counts
+
+
+@pytest.mark.parametrize(("share", "limit"), [(1.0, -1.0), (0.94, 0.0), (0.96, 0.02)])
+def test_deyo_equals_the_plain_script(share, limit):
+    classifier, images = build_classifier("batch-norm"), pictures(24)
+    x = torch.stack([classifier.point(image).x for image in images])
+    permutations = [sample_rng(0, i).permutation(16) for i in range(24)]
+    orders = [[permutations[start + i] for i in range(8)] for start in range(0, 24, 8)]
+    expected, counts = plain_deyo(classifier.module, list(x.split(8)), orders, share, limit)
+    assert counts == [8, 8, 8] if limit < 0 else all(0 < count < 8 for count in counts)
+    robust = mt.method("deyo", classifier, lr=LR, batch_size=8, entropy_limit=share, drop_limit=limit)
+    found = torch.stack([p.logits for p in robust.predict(images, sample_id=range(24))])
+    torch.testing.assert_close(found, torch.cat(expected), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("height", "width"), [(8, 12), (9, 14), (32, 32)])
+def test_shuffled_patches_are_those_of_the_image(height, width):
+    rngs = [np.random.default_rng(seed) for seed in (1, 2)]
+    image = torch.arange(height * width * 3.0).reshape(1, 3, height, width).expand(2, -1, -1, -1)
+    found = shuffle_patches(image, 4, rngs)
+    assert found.shape == image.shape and not torch.equal(found[0], found[1])
+    if height % 4 == width % 4 == 0:
+        assert torch.equal(found[0].flatten().sort().values, image[0].flatten().sort().values)
+        # Each patch is somewhere as it was.
+        patch = image[0, :, : height // 4, : width // 4]
+        places = found[0].unfold(1, height // 4, height // 4).unfold(2, width // 4, width // 4)
+        assert (places == patch[:, None, None]).all(dim=(0, 3, 4)).sum() == 1
+    torch.testing.assert_close(found.mean(), image.mean(), rtol=0.02, atol=0)
+
+
+def test_deyo_is_for_images():
+    classifier = build_classifier("batch-norm")
+    with pytest.raises(ConfigError, match="deyo: shuffles the patches of images"):
+        mt.method("deyo", mt.Classifier(classifier.module))
+
+
 @pytest.mark.parametrize(("freeze", "left"), [(0, 4), (0.25, 4), (0.5, 2), (0.99, 2)])
 def test_the_last_norm_layers_keep_their_weights(freeze, left):
     robust: Any = mt.method("sar", build_classifier("batch-norm"), freeze=freeze)
@@ -177,14 +243,16 @@ def test_without_reliable_points_the_model_stays_as_it_is(name):
             assert prediction.adapted and torch.equal(prediction.logits, prediction.source.logits)
 
 
-OPEN: dict[str, Any] = {"lr": LR, "entropy_limit": 1.0}
+def opened(name: str) -> dict[str, Any]:
+    """Return options with which a method takes strong steps on all points."""
+    return {"lr": LR, "entropy_limit": 1.0, **({"drop_limit": -1.0} if name == "deyo" else {})}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_stream_goes_on_after_pickling(name):
     images = pictures(12)
-    expected = mt.method(name, build_classifier("batch-norm"), batch_size=3, **OPEN).predict(images)
-    robust = mt.method(name, build_classifier("batch-norm"), batch_size=3, **OPEN)
+    expected = mt.method(name, build_classifier("batch-norm"), batch_size=3, **opened(name)).predict(images)
+    robust = mt.method(name, build_classifier("batch-norm"), batch_size=3, **opened(name))
     before, found = everything(robust.classifier.module), []
     for start in range(0, 12, 3):
         found += robust.predict(images[start : start + 3])
@@ -198,7 +266,7 @@ def test_a_stream_goes_on_after_pickling(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_episodic_batches_do_not_depend_on_each_other(name):
-    robust = mt.method(name, build_classifier("batch-norm"), online=False, **OPEN)
+    robust = mt.method(name, build_classifier("batch-norm"), online=False, **opened(name))
     x, other = inputs(8), inputs(8, 1)
     first = robust(x)
     robust(other)
@@ -211,7 +279,8 @@ def test_defaults_are_the_papers():
         options = mt.method(name, classifier).options
         assert (options.batch_size, options.lr, options.momentum) == (64, 0.00025, 0.9)
         assert (options.params, options.prior_strength, options.online) == ("norm", 0, True)
-    eta, sar = (mt.method(name, classifier).options for name in ("eta", "sar"))
+    eta, sar, deyo = (mt.method(name, classifier).options for name in ("eta", "sar", "deyo"))
+    assert (deyo.entropy_limit, deyo.drop_limit, deyo.patches) == (0.5, 0.2, 4)
     assert (eta.entropy_limit, eta.redundancy) == (0.4, 0.4)
     assert METHODS["eta"].resolve({}, {}, 224).redundancy == 0.05  # pyright: ignore
     assert (sar.entropy_limit, sar.rho, sar.recover_below) == (0.4, 0.05, 0.2)

@@ -11,6 +11,7 @@ from typing import Any
 
 from memo_tta.image import Size
 from memo_tta.methods.bn import BatchNorm
+from memo_tta.methods.deyo import DeYO
 from memo_tta.methods.eta import ETA
 from memo_tta.methods.lame import LAME
 from memo_tta.methods.memo import Memo
@@ -129,6 +130,9 @@ METHODS = Registry(
             large={"redundancy": 0.05},
         ),
         "sar": MethodEntry("tent on reliable images, towards flat minima, with recovery (SAR)", SAR),
+        "deyo": MethodEntry(
+            "tent on reliable images whose prediction drops when their patches are shuffled (DeYO)", DeYO
+        ),
         "t3a": MethodEntry(
             "classify features by prototypes that confident images move (T3A); needs a linear last layer", T3A
         ),
