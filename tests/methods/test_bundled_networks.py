@@ -28,7 +28,7 @@ def build(method: str, model: str) -> Method[Any]:
     declared = METHODS[method].declarations
     gates = dict.fromkeys(("early_views", "skip_confidence", "skip_margin", "skip_shift"))
     learning = {"lr": 0.05, "entropy_limit": 1.0, "redundancy": 1.0, "recover_below": 0, "drop_limit": -1}
-    options = {"n_views": 4, **learning, **gates}
+    options = {"n_views": 4, "teacher_views": 4, **learning, **gates}
     return mt.method(method, mt.load(model), **{k: v for k, v in options.items() if k in declared})
 
 

@@ -34,6 +34,7 @@ CASES = {
     "restore": ("restore", "dropout", {}),
     "tent": ("tent", "batch-norm", {"lr": 0.05}),
     "sar": ("sar", "batch-norm", {"lr": 0.05, "entropy_limit": 1.0}),
+    "cotta": ("cotta", "group-norm", {"lr": 0.05, "teacher_views": 2}),
     "t3a": ("t3a", "group-norm", {}),
     "bn1": ("bn1", "bfloat16", {}),
     "ttt": ("ttt", "rotation", {"n_views": 2}),

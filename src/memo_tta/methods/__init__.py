@@ -11,6 +11,7 @@ from typing import Any
 
 from memo_tta.image import Size
 from memo_tta.methods.bn import BatchNorm
+from memo_tta.methods.cotta import CoTTA
 from memo_tta.methods.deyo import DeYO
 from memo_tta.methods.eta import ETA
 from memo_tta.methods.lame import LAME
@@ -132,6 +133,11 @@ METHODS = Registry(
         "sar": MethodEntry("tent on reliable images, towards flat minima, with recovery (SAR)", SAR),
         "deyo": MethodEntry(
             "tent on reliable images whose prediction drops when their patches are shuffled (DeYO)", DeYO
+        ),
+        "cotta": MethodEntry(
+            "learn from an averaged teacher, all parameters, with random restoration, online (CoTTA)",
+            CoTTA,
+            large={"optimizer": "sgd", "lr": 0.01, "restore_share": 0.001, "augment_below": 0.1},
         ),
         "t3a": MethodEntry(
             "classify features by prototypes that confident images move (T3A); needs a linear last layer", T3A

@@ -1,7 +1,8 @@
-"""Choose the parameters that a method adapts."""
+"""Choose the parameters that a method adapts, and change them for a while."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from torch import nn
 from torch.nn import Parameter
@@ -41,6 +42,17 @@ def choose_parameters(module: nn.Module, choice: ParameterChoice) -> list[Parame
             f"{type(module).__name__}: was built under inference_mode and cannot be adapted: build it outside"
         )
     return chosen
+
+
+@contextmanager
+def keeping_values(parameters: Sequence[Parameter]) -> Generator[None]:
+    """Give the parameters their present values again at the end of the block."""
+    before = [p.detach().clone() for p in parameters]
+    try:
+        yield
+    finally:
+        for parameter, value in zip(parameters, before, strict=True):
+            parameter.data.copy_(value)
 
 
 def _predicate(module: nn.Module, choice: ParameterChoice) -> Callable[[str, Parameter], bool]:

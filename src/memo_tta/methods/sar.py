@@ -1,8 +1,7 @@
 """SAR (Niu et al., 2023): reliable points, steps towards flat minima, and recovery from a collapse."""
 
 import math
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -12,6 +11,7 @@ from memo_tta.methods.gradient import ForwardPass, all_finite
 from memo_tta.methods.memory import AdaptedState
 from memo_tta.methods.method import Batch
 from memo_tta.methods.options import Number, option, when
+from memo_tta.methods.parameters import keeping_values
 from memo_tta.methods.reliable import ReliableOptions, ReliableSteps, weighted_entropy
 from memo_tta.methods.tent import Step
 from memo_tta.methods.update import UpdateRule
@@ -70,7 +70,8 @@ class SAR(ReliableSteps[SAROptions]):
         if not weights.any():
             return Step(logits, notes)
         gradients = forward.gradient(weighted_entropy(forward.logits, weights), self._parameters)
-        with uphill(self._parameters, gradients, self.options.rho):
+        with keeping_values(self._parameters):
+            climb(self._parameters, gradients, self.options.rho)
             forward = ForwardPass(self.classifier, batch.x, micro_batch=None)
             weights = weights * self.weigh(batch, forward.logits.detach(), notes)
             if not weights.any() and forward.logits.isfinite().all():
@@ -90,18 +91,9 @@ class SAR(ReliableSteps[SAROptions]):
             super().store(state)
 
 
-@contextmanager
-def uphill(
-    parameters: Sequence[Parameter], gradients: Sequence[Tensor | None], distance: float
-) -> Generator[None]:
-    """Move the parameters this far along the gradient, and back at the end of the block."""
-    before = [p.detach().clone() for p in parameters]
+def climb(parameters: Sequence[Parameter], gradients: Sequence[Tensor | None], distance: float) -> None:
+    """Move the parameters this far along the gradient."""
     length = math.sqrt(sum(float(g.square().sum()) for g in gradients if g is not None))
     for parameter, gradient in zip(parameters, gradients, strict=True):
         if gradient is not None:
             parameter.data.add_(gradient * (distance / (length + TINY)))
-    try:
-        yield
-    finally:
-        for parameter, value in zip(parameters, before, strict=True):
-            parameter.data.copy_(value)
