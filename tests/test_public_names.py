@@ -51,7 +51,7 @@ def test_methods_are_these():
     assert set(mt.methods.METHODS) == {
         *("source", "tta", "bn1", "bn", "tent", "tent-episodic", "tent-all", "tent-bs1", "ttt"),
         *("memo", "memo-fast", "memo-pce", "memo-ce", "restore"),
-        *("zero", "t3a", "lame", "eta", "sar", "deyo", "cotta"),
+        *("zero", "t3a", "lame", "eta", "sar", "deyo", "cotta", "recenter"),
     }
 
 

@@ -18,7 +18,7 @@ from tests.service.live import build_served_model, live_service
 pytestmark = pytest.mark.filterwarnings("ignore::memo_tta.MemoWarning")
 
 MIXES = {"bn1", "bn"}  # batch-norm statistics, and nothing else
-FROM_FEATURES = {"t3a", "lame"}  # change no weight
+FROM_FEATURES = {"t3a", "lame", "recenter"}  # change no weight
 IMAGES = [load_sample()[position].image for position in range(3)]
 PAIRS = [(method, model) for model in MODELS for method in METHODS if method != "ttt"]
 

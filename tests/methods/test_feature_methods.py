@@ -7,17 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from scipy.spatial.distance import cdist
 from scipy.special import softmax, xlogy
 from torch import nn
 
 import memo_tta as mt
-from memo_tta.errors import ModelError
+from memo_tta.data.dataset import balanced
+from memo_tta.data.sample_images import load_sample
+from memo_tta.errors import ConfigError, DataError, MemoError, ModelError
 from memo_tta.methods import METHODS, Method
 from memo_tta.methods.shared_work import SharedWork
-from tests.nets import build_classifier, last_linear, pictures
+from tests.nets import build_classifier, everything, last_linear, pictures
 
-SEQUENTIAL = ("t3a",)  # those that remember features
+SEQUENTIAL = ("t3a", "recenter")  # those that remember features
 ROWS = (*SEQUENTIAL, "lame")
 
 
@@ -125,6 +128,88 @@ def test_lame_answers_identical_points():
         torch.testing.assert_close(logits, logits[:1].expand(6, -1), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("prior", [0, 4, 16])
+@pytest.mark.parametrize("batch", [1, 5])
+def test_recenter_equals_its_definition(prior, batch, tmp_path):
+    classifier, x = build_classifier("group-norm"), inputs(20)
+    features, weight, bias = last_layer(classifier, x)
+    for source in (np.zeros(features.shape[1]), np.linspace(-1, 2, features.shape[1])):
+        options = {"batch_size": batch, "prior_strength": prior}
+        if source.any():
+            save_file({"mean": torch.from_numpy(source)}, tmp_path / "mean.safetensors")
+            options["source_data"] = str(tmp_path / "mean.safetensors")
+        ours = mt.method("recenter", classifier, **options)(x)
+        for i in range(20):
+            seen = features[: (i // batch + 1) * batch]
+            mean = (prior * source + seen.sum(axis=0)) / (prior + len(seen))
+            expected = weight @ (features[i] - mean + source) + bias
+            np.testing.assert_allclose(ours[i], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_strong_prior_leaves_the_source_s_predictions():
+    classifier, x = build_classifier("group-norm"), inputs(6)
+    ours, source = mt.method("recenter", classifier, prior_strength=1e9), mt.method("source", classifier)
+    torch.testing.assert_close(ours(x), source(x))
+
+
+def test_the_source_s_mean_is_that_of_its_images(tmp_path):
+    classifier = mt.load("resnet20-bn")
+    before = everything(classifier.module)
+    robust: Any = mt.method("recenter", classifier, source_data="sample")
+    assert everything(classifier.module) == before
+    images = balanced(load_sample(), 256)
+    with torch.no_grad():
+        body = copy.deepcopy(classifier.module).eval()
+        body.fc = nn.Identity()
+        features = body(torch.stack([classifier.point(one.image).x for one in images]))
+    torch.testing.assert_close(robust.source_mean, features.mean(dim=0), rtol=1e-4, atol=1e-5)
+    save_file({"mean": robust.source_mean}, tmp_path / "mean.safetensors")
+    stored = mt.method("recenter", classifier, source_data=str(tmp_path / "mean.safetensors"))
+    # The mean of the source itself moves nothing much.
+    some = [one.image for one in images][:3]
+    for ours, wanted in zip(stored.predict(some), robust.predict(some), strict=True):
+        assert torch.equal(ours.logits, wanted.logits)
+
+
+def test_the_mean_of_other_weights_is_not_reused():
+    first, second = mt.load("resnet20-bn"), mt.load("resnet20-bn")
+    with torch.no_grad():
+        next(second.module.parameters()).mul_(2)
+    means: list[Any] = [mt.method("recenter", c, source_data="sample") for c in (first, second, first)]
+    assert torch.equal(means[0].source_mean, means[2].source_mean)
+    assert not torch.allclose(means[0].source_mean, means[1].source_mean)
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        (
+            {"weight": torch.zeros(72)},
+            ConfigError,
+            "expected a tensor 'mean' of one dimension, got .'weight'",
+        ),
+        ({"mean": torch.zeros(2, 3)}, ConfigError, "expected a tensor 'mean' of one dimension"),
+        ({"mean": torch.zeros(3)}, ConfigError, r"expected a mean of 72 features, got \[3\]"),
+        (b"not a file of tensors", MemoError, "mean.safetensors"),
+        (None, MemoError, "mean.safetensors"),
+    ],
+)
+def test_a_file_that_has_no_mean_is_an_error_in_one_line(content, error, message, tmp_path):
+    path = tmp_path / "mean.safetensors"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        save_file(content, path)
+    with pytest.raises(error, match=message) as refused:
+        mt.method("recenter", build_classifier("group-norm"), source_data=str(path)).predict(pictures(1)[0])
+    assert "\n" not in str(refused.value)
+
+
+def test_source_data_that_is_not_there_is_an_error_when_the_method_is_built():
+    with pytest.raises(DataError, match="no/such/folder: no such file or folder"):
+        mt.method("recenter", build_classifier("group-norm"), source_data="no/such/folder")
+
+
 def stream(name: str, classifier: mt.Classifier, **options: Any) -> Method[Any]:
     return mt.method(name, classifier, **options)
 
@@ -149,6 +234,10 @@ def test_what_is_remembered_matters_and_reset_forgets_it(name):
     assert not torch.allclose(robust.predict(images[0]).logits, first, atol=1e-4)
     robust.reset()
     assert torch.equal(robust.predict(images[0]).logits, first)
+    if name == "recenter":
+        with pytest.raises(ConfigError, match="online: expected true, as the mean is that of a stream"):
+            stream(name, robust.classifier, online=False)
+        return
     forgetful = stream(name, build_classifier("group-norm"), online=False)
     assert not forgetful.online and robust.online
     forgetful.predict(images)

@@ -35,7 +35,7 @@ ADAPTS_NOTHING = {"source", "tta", "restore", "zero"}
 RELIABLE = {"eta", "sar", "deyo"}
 NEEDS_NORM = {"tent", "tent-episodic", "tent-bs1", *RELIABLE}
 MIXES_ONLY = {"bn", "bn1"}
-FROM_FEATURES = {"t3a", "lame"}  # change no weight
+FROM_FEATURES = {"t3a", "lame", "recenter"}  # change no weight
 CONTINUAL = {"memo-never": {"reset": "never"}, "memo-anchor": {"reset": "anchor"}}  # not in METHODS
 
 PAIRS = [

@@ -19,6 +19,7 @@ from memo_tta.methods.memo import Memo
 from memo_tta.methods.method import Method
 from memo_tta.methods.options import Declaration, Options, declarations, ineffective, merge_options
 from memo_tta.methods.prediction import Explanation, Prediction, Status
+from memo_tta.methods.recenter import Recenter
 from memo_tta.methods.sar import SAR
 from memo_tta.methods.source import Source
 from memo_tta.methods.t3a import T3A
@@ -144,6 +145,9 @@ METHODS = Registry(
         ),
         "lame": MethodEntry(
             "predict images of a batch alike if their features are (LAME); needs a linear last layer", LAME
+        ),
+        "recenter": MethodEntry(
+            "subtract the running mean of the features (NEO); needs a linear last layer", Recenter
         ),
         "ttt": MethodEntry(
             "minimise the rotation loss of rotated views; needs a model trained with --joint", TTT
