@@ -7,7 +7,7 @@ done, and the tables of docs/streams.md are written from it.
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -78,14 +78,23 @@ def table(cell: Cell, found: Mapping[str, ResultBlock]) -> str | None:
     return "\n".join(lines) + "\n" if len(lines) > 2 else None
 
 
-def commands() -> str:
+def commands(steps: Iterable[Step], out: Path) -> str:
     """Return the command lines of all runs."""
-    return "\n".join(["```sh", *(shlex.join(step.command(OUT)) for step in steps()), "```", ""])
+    return "\n".join(["```sh", *(shlex.join(step.command(out)) for step in steps), "```", ""])
 
 
-def finished(out: Path) -> Iterator[tuple[str, Run]]:
+def run(steps: Iterable[Step], out: Path, workers: str) -> None:
+    """Run the steps one after the other; end with the exit code of the first that fails."""
+    for step in steps:
+        words = [*step.command(out)[1:], "--workers", workers]
+        click.echo(shlex.join(["memo", *words]))
+        if code := subprocess.run([sys.executable, "-m", "memo_tta", *words]).returncode:
+            raise click.exceptions.Exit(code)
+
+
+def finished(steps: Iterable[Step], out: Path) -> Iterator[tuple[str, Run]]:
     """Yield the name and run of each step that has records."""
-    for step in steps():
+    for step in steps:
         with suppress(DataError):
             yield step.name, open_run(out / step.name)
 
@@ -98,17 +107,13 @@ def finished(out: Path) -> Iterator[tuple[str, Run]]:
     "--page-only", is_flag=True, help="Run nothing; write CSV and page from the runs that are there."
 )
 def main(out: Path, docs: Path, workers: str, page_only: bool) -> None:
-    for step in () if page_only else steps():
-        words = [*step.command(out)[1:], "--workers", workers]
-        click.echo(shlex.join(["memo", *words]))
-        if code := subprocess.run([sys.executable, "-m", "memo_tta", *words]).returncode:
-            raise click.exceptions.Exit(code)
-    update_csv(docs / "streams.csv", [step.name for step in steps()], dict(finished(out)))
+    run(() if page_only else steps(), out, workers)
+    update_csv(docs / "streams.csv", [step.name for step in steps()], dict(finished(steps(), out)))
     found = blocks(read_csv(docs / "streams.csv"))
     writers = {
         "errors": lambda _: table(error, found),
         "changes": lambda _: table(change, found),
-        "commands": lambda _: commands(),
+        "commands": lambda _: commands(steps(), OUT),
     }
     fill_page(docs / "streams.md", writers)
 

@@ -309,8 +309,11 @@ def test_a_model_without_a_linear_last_layer_is_refused_in_one_line(name):
     with pytest.raises(ModelError, match="Sequential: has no linear layer that makes its logits: use a me"):
         stream(name, mt.Classifier(convolution, size=8, mean=0.5, std=0.5))
     scaled = mt.Classifier(Scaled(), size=8, mean=0.5, std=0.5)
-    with pytest.raises(ModelError, match="Scaled: its logits are not the output of its last linear layer: "):
-        stream(name, scaled).predict(pictures(1)[0])
+    narrow = nn.Sequential(nn.Flatten(), nn.Linear(192, 2), nn.Unflatten(1, (2, 1)), nn.Conv1d(2, 5, 1))
+    narrow = mt.Classifier(nn.Sequential(narrow, nn.Flatten()), size=8, mean=0.5, std=0.5)
+    for classifier in (scaled, narrow, narrow.subset([0, 4])):
+        with pytest.raises(ModelError, match="its logits are not the output of its last linear layer: use a"):
+            stream(name, classifier).predict(pictures(1)[0])
 
 
 def test_defaults_are_the_papers():

@@ -52,7 +52,7 @@ class RecenterOptions(OnlineFeatureOptions):
 
 @dataclass(frozen=True)
 class FeatureSum:
-    """The sum of the features (width,) of so many points."""
+    """The sum (width,) of the features of `count` points, each minus the source's mean."""
 
     total: Tensor
     count: int

@@ -33,7 +33,7 @@ class Supports:
     entropies: Tensor
 
     def with_others(self, others: "Supports", most: int) -> "Supports":
-        """Return these and the others, of each class only so many: those of lowest entropy."""
+        """Return these and the others, but of each class at most `most`, those of lowest entropy."""
         rows = zip(vars(self).values(), vars(others).values(), strict=True)
         joined = Supports(*(torch.cat(pair) for pair in rows))
         order = joined.entropies.argsort(stable=True)

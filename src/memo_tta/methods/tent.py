@@ -112,7 +112,11 @@ class BatchSteps(Method[AnyTentOptions]):
 
 
 class Tent(BatchSteps[TentOptions]):
-    """Minimise the entropy of a batch; online, keep weights and moments until `reset`."""
+    """Minimise the entropy of a batch; online, keep weights and moments until `reset`.
+
+    Online, the prediction is that of the forward pass that adapts. Episodic, every batch starts from the
+    source, and the adapted model predicts.
+    """
 
     options_type = TentOptions
 

@@ -61,7 +61,7 @@ class LastLayerRecorder:
         if self._last is None:
             return None
         (layer, features, output), self._last = self._last, None
-        if output.ndim != 2 or not _is_same(self._classes_of(output), logits):
+        if not self._makes(output, logits):
             raise ModelError(
                 f"{self._classifier.name}: its logits are not the output of its last linear layer: {INSTEAD}"
             )
@@ -69,15 +69,19 @@ class LastLayerRecorder:
         bias = None if layer.bias is None else self._classes_of(layer.bias.detach()[None])[0]
         return LastLayer(features.float(), weight.float(), None if bias is None else bias.float())
 
+    def _makes(self, output: Tensor, logits: Tensor) -> bool:
+        """Return whether the output of a layer is the logits, of all classes or of the subset's."""
+        try:
+            chosen = self._classes_of(output)
+        except IndexError:  # fewer dimensions or columns than logits have
+            return False
+        return chosen.shape == logits.shape and torch.allclose(chosen, logits, 0, 0, equal_nan=True)
+
     def _classes_of(self, rows: Tensor) -> Tensor:
         return self._classifier.select_classes(rows)
 
     def _record(self, layer: nn.Linear, inputs: tuple[Any, ...], output: Tensor) -> None:
         self._last = layer, inputs[0].detach(), output.detach()
-
-
-def _is_same(output: Tensor, logits: Tensor) -> bool:
-    return output.shape == logits.shape and torch.allclose(output, logits, rtol=0, atol=0, equal_nan=True)
 
 
 @contextmanager
