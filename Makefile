@@ -20,12 +20,13 @@ demo: install
 test: install
 	$(BIN)/pytest -n 2
 
-# Style, types, layers and public names.
+# Style, types, layers, spelling and public names.
 check: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/codespell
 	$(BIN)/pytest tests/test_public_names.py
 
 # The long form of the property tests: many more examples than `make test`.
