@@ -40,9 +40,9 @@ bench: install
 load: install
 	$(BIN)/python -m tests.service.load
 
-# The documentation as a site in site/; a broken link is an error.
+# The documentation as a site in site/; a broken link is an error. The reference pages are written from the code.
 docs: install
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt 'mkdocs-material>=9.5'
+	$(BIN)/python -m studies.reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # Wheel and sdist in dist/, with their metadata checked.

@@ -1,6 +1,9 @@
-"""Every Python block of the documentation runs, in order, one namespace per page."""
+"""Python blocks of the documentation run, in order, one namespace per page; links lead somewhere."""
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +21,12 @@ from memo_tta.models.zoo import ZOO
 from memo_tta.views.restoration import RESTORATIONS
 from tests.conftest import ROOT
 
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *(page for folder in ("docs", "src", "tests") for page in sorted((ROOT / folder).rglob("*.md"))),
+]
 TABLES: tuple[dict[str, Any], ...] = (METHODS, ZOO, RESTORATIONS)
+README_WORDS = 800  # at most, outside of code and tables
 WITH_CODE = [page for page in PAGES if "```python" in page.read_text("utf-8")]
 
 
@@ -81,15 +88,76 @@ def test_the_guide_has_a_signal_and_a_text_example():
     assert "## Signals" in text and "## Text" in text and text.count("assert p.adapted") == 2
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_between_pages_lead_to_files(page):
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text("utf-8")):
-        if "." in target and not target.startswith("http"):
-            assert (page.parent / target).is_file(), target
+def without_code(text: str) -> str:
+    """Return Markdown without code: blocks in fences, indented blocks, and spans."""
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"(?<=\n\n)(?: {4}.*\n|\n(?= {4}))+", "", text)
+    return re.sub(r"`[^`\n]*`", "code", text)
 
 
-def test_the_guide_s_table_is_what_memo_declares():
-    declared = METHODS["memo"].declarations.values()
-    rows = [f"| `{o.name}` | `{o.default!r}` | {o.shown_values} | {o.meaning} |" for o in declared]
-    table = "\n".join(["| option | default | values | meaning |", "|---|---|---|---|", *rows, ""])
-    assert table in (ROOT / "docs/guide.md").read_text("utf-8"), f"the table should be:\n{table}"
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page that both GitHub and the site give its headings."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    on_github: list[str] = []
+    on_site: list[str] = []
+    for title in re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE):
+        shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).replace("`", "").lower()
+        words = re.sub(r"[^\w\s-]", "", shown)
+        on_github.append(numbered(words.replace(" ", "-"), on_github, "-"))
+        on_site.append(
+            numbered(re.sub(r"[-\s]+", "-", words.encode("ascii", "ignore").decode()), on_site, "_")
+        )
+    return {*on_github} & {*on_site} if ROOT / "docs" in page.parents else {*on_github}
+
+
+def numbered(anchor: str, taken: list[str], mark: str) -> str:
+    """Return the anchor, with a number if it is taken."""
+    names = [anchor, *(f"{anchor}{mark}{number}" for number in range(1, len(taken) + 1))]
+    return next(name for name in names if name not in taken)
+
+
+def links(page: Path) -> list[str]:
+    return re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text("utf-8")))
+
+
+def test_links_and_anchors_are_found_in_markdown(tmp_path):
+    page = tmp_path / "page.md"
+    code = "```text\n# no\n[a](no.md)\n```\n\n    [b](no.md)\n\n    [c](no.md)\n\n`[d](no.md)`\n"
+    page.write_text(f"# Café, `a_b` - [E](e.md)!\n## Two\n{code}### Two\n[f](#two)\n", "utf-8")
+    assert links(page) == ["e.md", "#two"]
+    assert anchors(page) == {"café-a_b---e", "two", "two-1"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(page):
+    broken: list[str] = []
+    for link in links(page):
+        if re.match(r"(https?|mailto):", link):
+            continue
+        target, _, anchor = link.partition("#")
+        file = page.parent / target if target else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            broken.append(link)
+    assert not broken
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    hush = {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(build, cwd=ROOT, env={**os.environ, **hush}, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    pages = {str(page.relative_to(ROOT / "docs")) for page in PAGES if ROOT / "docs" in page.parents}
+    nav = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), flags=re.MULTILINE))
+    assert nav == pages
+    # Everything that the pages load comes with them.
+    loaded = re.findall(
+        r"(?:src=|<link [^>]*href=)[\"'](https?:[^\"']+)", (tmp_path / "index.html").read_text()
+    )
+    assert not loaded
+
+
+def test_the_readme_is_short():
+    text = re.sub(r"^\|.*\n", "", without_code((ROOT / "README.md").read_text("utf-8")), flags=re.MULTILINE)
+    text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text)  # pictures
+    words = re.findall(r"\w\S*", re.sub(r"\]\([^)]*\)", "", text))
+    assert len(words) <= README_WORDS, f"{len(words)} words outside of code and tables"

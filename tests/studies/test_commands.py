@@ -18,7 +18,12 @@ PAGES = [
 TEXT = "\n".join(page.read_text("utf-8") for page in PAGES)
 QUOTED = sorted(set(re.findall(r"python -m (studies\.[^`#>\n)]*)", TEXT)))
 LIBRARIES = {"__init__", "page_markers", "result_files"}
-STUDIES = sorted(path.stem for path in (ROOT / "studies").glob("*.py") if path.stem not in LIBRARIES)
+STUDIES = sorted(
+    [
+        *(path.stem for path in (ROOT / "studies").glob("*.py") if path.stem not in LIBRARIES),
+        *(path.parent.name for path in (ROOT / "studies").glob("*/__main__.py")),
+    ]
+)
 
 
 def command(name: str) -> click.Command:

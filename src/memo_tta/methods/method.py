@@ -96,7 +96,7 @@ class Method(ABC, Generic[AnyOptions]):
 
     options_type: Any  # the dataclass of the method's options
     from_settings: ClassVar[frozenset[str]] = frozenset()  # options that default to the classifier's settings
-    needs_gradients: ClassVar[bool] = False
+    needs_gradients: ClassVar[bool] = False  # whether predicting changes weights, by gradient steps
 
     def __init_subclass__(cls, **_: Any) -> None:
         """Add the declared options to the signature and the docstring that help() shows."""

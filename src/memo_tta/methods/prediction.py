@@ -30,11 +30,11 @@ class Prediction:
     """Logits of one point, how they were made, and the prediction before adaptation as `source`."""
 
     logits: Tensor  # (K,), on the CPU
-    labels: Sequence[str] | None = None
-    status: Status = Status.SOURCE
+    labels: Sequence[str] | None = None  # class names, by index
+    status: Status = Status.SOURCE  # how it was made
     reason: str | None = None  # why nothing was adapted
     marginal_entropy: float | None = None  # of the views, before the first step
-    before: "Prediction | None" = None
+    before: "Prediction | None" = None  # the prediction before adaptation; None if this is it
     shift: float | None = None  # from the training data; None if the model has no batch norm
 
     @property

@@ -152,6 +152,7 @@ class Classifier:
 
     @property
     def device(self) -> torch.device:
+        """The device of the module's parameters; the CPU if it has none."""
         return next((p.device for p in self.module.parameters()), torch.device("cpu"))
 
     @property
@@ -228,6 +229,7 @@ class Classifier:
 
     @property
     def name(self) -> str:
+        """The name of the module's class."""
         return type(self.module).__name__
 
     def __repr__(self) -> str:

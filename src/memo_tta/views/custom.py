@@ -31,7 +31,9 @@ class Augmentation(Protocol):
     - `starts_with_image`: whether the first view is the image itself.
     """
 
-    def __call__(self, image: Any, n: int, rng: np.random.Generator, /) -> Tensor: ...
+    def __call__(self, image: Any, n: int, rng: np.random.Generator, /) -> Tensor:
+        """Return n views of the image, or of another input."""
+        ...
 
 
 def per_view(make_view: Callable[[Any, np.random.Generator], Any]) -> Augmentation:

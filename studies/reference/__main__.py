@@ -1,0 +1,5 @@
+"""The command `python -m studies.reference`."""
+
+from studies.reference import main
+
+main()
