@@ -41,9 +41,10 @@ load: install
 	$(BIN)/python -m tests.service.load
 
 # The documentation as a site in site/; a broken link is an error. The reference pages are written from the code.
+# Not --quiet: with it, --strict overlooks warnings.
 docs: install
 	$(BIN)/python -m studies.reference
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Wheel and sdist in dist/, with their metadata checked.
 dist: install
