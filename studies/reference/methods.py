@@ -19,9 +19,9 @@ Every row of the table of methods: `mt.method("restore", classifier, n_views=8)`
 --option n_views=8` on the command line. [Which method to use](../advice.md) on your data, `memo advise` finds
 out. Generated from the code by `python -m studies.reference`.
 
-What options mean is said once, [below](#options). The settings of a model that was tuned, as those of the
-paper are, replace the defaults. Where images of more than {PADDED_UP_TO} pixels have other defaults, a column
-shows them; *untuned* are those for models without settings of their own."""
+Below each method are its options and their defaults; [what they mean](#options) is said once. The settings of
+a model that was tuned, as those of the paper are, replace the defaults. *Large* marks those for images of more
+than {PADDED_UP_TO} pixels, *untuned* those for models without settings of their own."""
 
 
 class _Small(nn.Module):
@@ -91,21 +91,18 @@ def _method(name: str, needs: list[str]) -> str:
     parts.append(f"Needs {needs[-1]}." if needs else "Works with any model, and with any function.")
     if base != name:
         parts.append(f"Its options are those of [`{base}`](#{base}), with these defaults:")
-    width = max(map(len, rows.values()))
-    header = ("option", "default", f"above {PADDED_UP_TO} pixels")[: width + 1]
-    cells = [(f"[`{option}`](#{option})", *row, *[""] * (width - len(row))) for option, row in rows.items()]
-    return "\n\n".join([*parts, table(header, cells)])
+    return "\n\n".join([*parts, "\n".join(f"- [`{name}`](#{name}): {row}" for name, row in rows.items())])
 
 
-def _defaults(entry: MethodEntry) -> dict[str, tuple[str, ...]]:
+def _defaults(entry: MethodEntry) -> dict[str, str]:
     """Return the default of each option and, if it is another, that on large images."""
     large: Mapping[str, Any] = vars(entry.resolve({}, {}, PADDED_UP_TO + 1))
-    found: dict[str, tuple[str, ...]] = {}
+    found: dict[str, str] = {}
     for name, option in entry.declarations.items():
-        found[name] = (f"`{option.default!r}`",)
+        found[name] = f"`{option.default!r}`"
         if large[name] != option.default:
             untuned = ", untuned" if name in entry.untuned else ""
-            found[name] += (f"`{large[name]!r}`{untuned}",)
+            found[name] += f"; `{large[name]!r}` (large{untuned})"
     return found
 
 

@@ -15,8 +15,8 @@ from studies.reference.markdown import prose, sentence, table
 PYTHON, METHOD_PAGE, COMMAND_PAGE = (
     (FOLDER / name).read_text("utf-8") for name in ("python.md", "methods.md", "commands.md")
 )
-ROW = re.compile(
-    r"^\| \[`(\w+)`\]\(#(\w+)\) \| `([^`]*)` \|(?: (?:`([^`]*)`)?(, untuned)? \|)?$", re.MULTILINE
+DEFAULT = re.compile(
+    r"^- \[`(\w+)`\]\(#(\w+)\): `([^`]*)`(?:; `([^`]*)` \(large(, untuned)?\))?$", re.MULTILINE
 )
 
 
@@ -81,7 +81,7 @@ def page_defaults(name: str) -> dict[str, tuple[str, str]]:
     text = section(METHOD_PAGE, name)
     base = re.search(r"Its options are those of \[`([\w-]+)`\]", text)
     found = page_defaults(base[1]) if base else {}
-    for option, anchor, default, large, _ in ROW.findall(text):
+    for option, anchor, default, large, _ in DEFAULT.findall(text):
         assert option == anchor
         found[option] = (default, large or default)
     return found
@@ -107,7 +107,7 @@ def test_every_option_is_described(name):
 def test_defaults_of_untuned_models_are_marked():
     tuned = vars(METHODS["memo"].resolve({"lr": 0.001}, {}, 224))
     untuned = vars(METHODS["memo"].resolve({}, {}, 224))
-    marked = {option for option, *_, mark in ROW.findall(section(METHOD_PAGE, "memo")) if mark}
+    marked = {option for option, *_, mark in DEFAULT.findall(section(METHOD_PAGE, "memo")) if mark}
     assert marked == {key for key in tuned if tuned[key] != untuned[key]} - {"lr"}
 
 
