@@ -20,8 +20,8 @@ Every row of the table of methods: `mt.method("restore", classifier, n_views=8)`
 out. Generated from the code by `python -m studies.reference`.
 
 Below each method are its options and their defaults; [what they mean](#options) is said once. The settings of
-a model that was tuned, as those of the paper are, replace the defaults. *Large* marks those for images of more
-than {PADDED_UP_TO} pixels, *untuned* those for models without settings of their own."""
+a tuned model, such as the paper's, replace the defaults. *Large* marks those for images of more than
+{PADDED_UP_TO} pixels, *untuned* those for models without settings of their own."""
 
 
 class _Small(nn.Module):
