@@ -34,6 +34,15 @@ def test_names_that_mean_nothing(tmp_path):
         load_parts("sample+fog", severities=[1])
 
 
+def test_a_path_may_be_a_path_or_text(tmp_path):
+    folder = tmp_path / "own"
+    (folder / "a").mkdir(parents=True)
+    Image.fromarray(pictures(1)[0]).save(folder / "a/x.png")
+    by_path, by_text = load_dataset(folder), load_dataset(str(folder))
+    assert by_path.name == by_text.name and by_path.labels == by_text.labels == ["a"]
+    np.testing.assert_array_equal(by_path[0].image, by_text[0].image)
+
+
 def test_on_the_fly_corruption_depends_on_seed_and_id_alone():
     clean, noisy = load_dataset("sample"), load_dataset("sample+shot_noise:4")
     assert (noisy.corruption, noisy.severity, len(noisy)) == ("shot_noise", 4, 500)

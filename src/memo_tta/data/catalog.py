@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from os import PathLike, fspath
 from pathlib import Path
 
 from memo_tta.data.corrupted_dataset import corrupted
@@ -56,15 +57,16 @@ CATALOG = Registry(
 )
 
 
-def load_dataset(spec: str, seed: int = 0) -> Dataset:
+def load_dataset(spec: str | PathLike[str], seed: int = 0) -> Dataset:
     """Load one data set by name or path.
 
     `NAME+CORRUPTION:SEVERITY` selects one part of a corrupted data set, or corrupts a clean one on the fly.
     """
-    parts = load_parts(spec, seed=seed)
+    name = fspath(spec)
+    parts = load_parts(name, seed=seed)
     if len(parts) > 1:
         raise ConfigError(
-            f"{spec}: expected one part, got {len(parts)}: name one, like {spec.partition('+')[0]}+fog:5"
+            f"{name}: expected one part, got {len(parts)}: name one, like {name.partition('+')[0]}+fog:5"
         )
     return parts[0]
 
