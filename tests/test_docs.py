@@ -83,9 +83,27 @@ def test_the_examples_of_the_contributors_guide_do_what_they_say():
     torch.testing.assert_close(RESTORATIONS["rebalanced"](red), torch.full((3, 8, 8), 0.4))
 
 
-def test_the_guide_has_a_signal_and_a_text_example():
-    text = (ROOT / "docs/guide.md").read_text("utf-8")
+def test_the_guides_have_a_signal_and_a_text_example():
+    text = (ROOT / "docs/howto/signals-and-text.md").read_text("utf-8")
     assert "## Signals" in text and "## Text" in text and text.count("assert p.adapted") == 2
+
+
+def test_the_tutorial_shows_what_the_methods_predict(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs/tutorial.md"
+    run_blocks(page, {})
+    command = r"memo predict noisy/\*.png --model resnet26 --method (\w+)"
+    shown = re.findall(command + r"\n\nThis prints:\n\n((?:    .+\n)+)", page.read_text("utf-8"))
+    assert [method for method, _ in shown] == ["source", "restore", "memo"]
+    for method, table in shown:
+        rows = re.findall(r"    (noisy/\S+) .*?(\w+) +([\d.]+)% → +([\d.]+)%", table)
+        assert len(rows) == 3
+        robust = mt.method(method, mt.load("resnet26"))
+        for file, label, before, after in rows:
+            p = robust.predict(file)
+            assert p.label == label
+            scores = (100 * p.source.score, 100 * p.score)
+            assert scores == pytest.approx((float(before), float(after)), abs=0.5)
 
 
 def without_code(text: str) -> str:

@@ -64,7 +64,7 @@ def test_every_public_member_of_a_class_is_there(name):
 
 def test_the_parts_of_a_prediction_in_the_guide_are_in_the_reference():
     text = section(PYTHON, "mt.Prediction")
-    guide = (FOLDER.parent / "guide.md").read_text("utf-8")
+    guide = (FOLDER.parent / "howto/predict.md").read_text("utf-8")
     used = set(re.findall(r"\bp\.(\w+)", guide))
     assert len(used) > 10 and all(f"`{name}`" in text or f"Prediction.{name}`" in text for name in used)
 
