@@ -13,12 +13,15 @@ from memo_tta.data.dataset import Dataset, balanced
 from memo_tta.errors import ConfigError, InputError
 from memo_tta.evaluation.class_matching import match_classes
 from memo_tta.evaluation.comparison import method_results
+from memo_tta.evaluation.job import EvaluationJob
 from memo_tta.evaluation.records import Record, SkippedPoint
 from memo_tta.evaluation.results import collect
 from memo_tta.evaluation.runner import Methods, run
 from memo_tta.evaluation.statistics import wilson_interval
+from memo_tta.evaluation.worker import WorkerContext
 from memo_tta.methods import METHODS
 from memo_tta.views import AugMix
+from memo_tta.views.execution import cpu_execution
 from tests.nets import SIZE, build_classifier, pictures
 
 
@@ -170,3 +173,11 @@ def test_labels_are_fitted_to_the_model_by_name():
         ConfigError, match=r"own: has 2 classes, the model 5, and 'x' is not among the model's"
     ):
         match_classes(classifier, replace(own, labels=["b", "x"]))
+
+
+@pytest.mark.parametrize(("name", "expected"), [("source", 0), ("tta", 1)])
+def test_compiled_code_is_loaded_before_the_first_image(name, expected):
+    context = WorkerContext(EvaluationJob(data=("sample",), model="resnet26", methods=(name,), limit=1))
+    cpu_execution.cache_clear()
+    context.method(0, name)
+    assert cpu_execution.cache_info().currsize == expected

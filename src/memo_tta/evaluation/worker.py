@@ -18,9 +18,11 @@ from memo_tta.evaluation.records import FailedRecord, Record, SkippedPoint
 from memo_tta.evaluation.runner import DataPoint, is_independent, run_points
 from memo_tta.evaluation.stream_orders import ORDERS
 from memo_tta.methods import METHODS, Method
+from memo_tta.methods.view_method import ViewMethod
 from memo_tta.models.classifier import Classifier
 from memo_tta.models.fingerprint import fingerprint
 from memo_tta.models.zoo import load
+from memo_tta.views.execution import cpu_execution
 
 UNIT_POINTS = 8  # per unit, if one of its methods takes one point at a time
 SOURCE_UNIT_POINTS = 256  # per unit that only runs the source model
@@ -63,7 +65,10 @@ class WorkerContext:
 
     def _build(self, part: int, name: str) -> Method[Any]:
         options = {"seed": self.job.seed, **self.job.options.get(name, {})}
-        return METHODS[name](self.parts[part][0], **options)
+        method = METHODS[name](self.parts[part][0], **options)
+        if isinstance(method, ViewMethod):
+            cpu_execution()  # loads compiled code, which is no part of the first image's time
+        return method
 
     def units(self) -> Iterator[WorkUnit]:
         """Cut the job into units.
