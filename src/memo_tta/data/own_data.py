@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from memo_tta.data.corruptions.severity import CORRUPTIONS, SEVERITIES
+from memo_tta.data.corruptions.severity import NAMED, SEVERITIES
 from memo_tta.data.entry import CatalogEntry, OpenClean
 from memo_tta.data.formats import cifar, folder, imagenet, table, tar_shards
 from memo_tta.data.formats.arrays import open_npz
@@ -33,18 +33,18 @@ def find_reader(path: Path) -> CatalogEntry | None:
 
 def _folder_reader(path: Path) -> CatalogEntry:
     if (path / "labels.npy").is_file():
-        found = [name for name in CORRUPTIONS if (path / f"{name}.npy").is_file()]
+        found = [name for name in NAMED if (path / f"{name}.npy").is_file()]
         return CatalogEntry("", "", open_part=cifar.open_cifar10c, corruptions=found)
     if is_saved(path):
         return CatalogEntry("", "", open_clean=lambda saved: open_hub(HubSpec(str(saved))))
     if tar_shards.is_tar_folder(path):
         return CatalogEntry("", "", open_clean=tar_shards.open_shards)
     subfolders = folder.class_folders(path)
-    if set(subfolders) <= set(CORRUPTIONS) and _has_severities(path / subfolders[0]):
+    if set(subfolders) <= set(NAMED) and _has_severities(path / subfolders[0]):
         inner = path / subfolders[0] / "1"
         has_wordnet_ids = inner.is_dir() and imagenet.is_imagenet(inner)
         open_part = imagenet.open_own_imagenet_c if has_wordnet_ids else folder.open_corrupted_folder
-        found = [name for name in CORRUPTIONS if name in subfolders]
+        found = [name for name in NAMED if name in subfolders]
         return CatalogEntry("", "", open_part=open_part, corruptions=found)
     open_clean = imagenet.open_imagenet if imagenet.is_imagenet(path) else folder.open_folder
     return CatalogEntry("", "", open_clean=open_clean)

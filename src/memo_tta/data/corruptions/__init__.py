@@ -1,11 +1,28 @@
-"""The 19 corruptions of CIFAR-10-C and ImageNet-C (Hendrycks & Dietterich, 2019)."""
+"""The 19 corruptions of CIFAR-10-C and ImageNet-C (Hendrycks & Dietterich, 2019), and validation shifts."""
 
 import numpy as np
 
-from memo_tta.data.corruptions.severity import CORRUPTIONS, SEVERITIES, TEST, VALIDATION, constants
+from memo_tta.data.corruptions.severity import (
+    CORRUPTIONS,
+    OWN_VALIDATION,
+    SEVERITIES,
+    TEST,
+    VALIDATION,
+    check_corruptions,
+    constants,
+)
 from memo_tta.errors import ConfigError, InputError, MissingExtra
 
-__all__ = ["CORRUPTIONS", "SEVERITIES", "TEST", "VALIDATION", "apply_corruption", "check_severity", "corrupt"]
+__all__ = [
+    "CORRUPTIONS",
+    "OWN_VALIDATION",
+    "SEVERITIES",
+    "TEST",
+    "VALIDATION",
+    "apply_corruption",
+    "check_severity",
+    "corrupt",
+]
 
 MIN_SIDE = 8
 
@@ -17,15 +34,16 @@ def apply_corruption(image: np.ndarray, name: str, severity: int, rng: np.random
     """
     severity = check_severity(severity)
     _check_image(image)
+    check_corruptions([name])
     parameters = constants(image, name, severity)
     # Imported here so that the names of the corruptions can be listed without OpenCV and SciPy.
     try:
-        from memo_tta.data.corruptions.operations import OPERATIONS
+        from memo_tta.data.corruptions.operations import OPERATIONS, OWN_OPERATIONS
     except ImportError as error:
         raise MissingExtra(
             f"corruptions need OpenCV and SciPy ({error}): pip install 'memo-tta[corruptions]'"
         ) from None
-    return OPERATIONS[name](image, rng, *parameters)
+    return (OPERATIONS | OWN_OPERATIONS)[name](image, rng, *parameters)
 
 
 def check_severity(severity: int) -> int:

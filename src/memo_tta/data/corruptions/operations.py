@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from memo_tta.data.corruptions import blur, digital, noise, weather
+from memo_tta.data.corruptions import blur, digital, noise, own_validation, weather
 
 OPERATIONS: dict[str, Callable[..., np.ndarray]] = {
     "gaussian_noise": noise.gaussian_noise,
@@ -26,4 +26,14 @@ OPERATIONS: dict[str, Callable[..., np.ndarray]] = {
     "gaussian_blur": blur.gaussian_blur,
     "spatter": weather.spatter,
     "saturate": digital.saturate,
+}
+
+OWN_OPERATIONS: dict[str, Callable[..., np.ndarray]] = {
+    "haze": own_validation.haze,
+    "colour_cast": own_validation.colour_cast,
+    "low_light": own_validation.low_light,
+    "line_blur": own_validation.line_blur,
+    "mosaic": own_validation.mosaic,
+    "dct_blocks": own_validation.dct_blocks,
+    "jitter": own_validation.jitter,
 }

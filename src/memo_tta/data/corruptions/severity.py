@@ -28,6 +28,17 @@ TEST = (
 )
 VALIDATION = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
 CORRUPTIONS = TEST + VALIDATION
+# Not published: made for choosing restorations (docs/corruptions.md). Nothing takes them unless named.
+OWN_VALIDATION = (
+    "haze",
+    "colour_cast",
+    "low_light",
+    "line_blur",
+    "mosaic",
+    "dct_blocks",
+    "jitter",
+)
+NAMED = CORRUPTIONS + OWN_VALIDATION  # all that can be asked for by name
 
 MAX_SMALL_SIDE = 64  # pixels; larger images get ImageNet-C's constants
 
@@ -38,8 +49,8 @@ SeverityTable = tuple[Constants, ...]  # for severities 1..5
 def check_corruptions(names: Iterable[str]) -> None:
     """Raise for a name that is not a corruption."""
     for name in names:
-        if name not in CORRUPTIONS:
-            raise unknown_name("corruption", name, CORRUPTIONS)
+        if name not in NAMED:
+            raise unknown_name("corruption", name, NAMED)
 
 
 def is_small(image: np.ndarray) -> bool:
@@ -49,6 +60,8 @@ def is_small(image: np.ndarray) -> bool:
 
 def constants(image: np.ndarray, name: str, severity: int) -> Constants:
     """Return the constants of a corruption at a severity, for an image of this size."""
+    if name in OWN_VALIDATION:
+        return (OWN_SMALL if is_small(image) else OWN_LARGE)[name][severity - 1]
     return (CIFAR if is_small(image) else IMAGENET)[name][severity - 1]
 
 
@@ -153,6 +166,28 @@ IMAGENET = _table(
         "saturate": ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
     }
 )
+
+OWN_SMALL: dict[str, SeverityTable] = {
+    "haze": _single(0.3, 0.6, 0.9, 1.3, 1.8),
+    "colour_cast": _single(0.2, 0.35, 0.5, 0.6, 0.7),
+    "low_light": (
+        (0.7, 1.1, 0.002),
+        (0.5, 1.2, 0.003),
+        (0.35, 1.3, 0.004),
+        (0.25, 1.4, 0.005),
+        (0.18, 1.5, 0.006),
+    ),
+    "line_blur": _single(1.5, 2.5, 3.5, 4.5, 5.5),
+    "mosaic": _single(1.15, 1.3, 1.45, 1.6, 1.8),
+    "dct_blocks": _single(6, 9, 13, 18, 24),
+    "jitter": ((0.3, 0.4), (0.45, 0.4), (0.6, 0.4), (0.75, 0.45), (0.9, 0.5)),
+}
+OWN_LARGE: dict[str, SeverityTable] = {
+    **{name: OWN_SMALL[name] for name in ("haze", "colour_cast", "low_light", "dct_blocks")},
+    "line_blur": _single(5, 9, 13, 18, 24),
+    "mosaic": _single(2, 2.7, 3.5, 4.4, 5.5),
+    "jitter": ((0.8, 0.5), (1.4, 0.7), (2, 0.9), (2.8, 1.2), (3.6, 1.5)),
+}
 
 
 class CorruptionLevel(NamedTuple):
