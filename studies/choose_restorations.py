@@ -40,7 +40,7 @@ CLEAN_RATIO = 25  # clean images per image of one corruption at one level
 
 EARLY_VIEWS = 2
 CONFIDENCES = (0.8, 0.9, 0.95)  # candidates for early exit
-SINGLE_RESTORATIONS = tuple(name for name in RESTORATIONS if name not in ("plain", "restored"))
+SINGLE_RESTORATIONS = tuple(name for name in RESTORATIONS if not name.startswith(("plain", "restored")))
 COLLECTED = {"plain": 32, "restored": 32, **dict.fromkeys(SINGLE_RESTORATIONS, 8)}  # views by version
 AUGMIX = 32  # AugMix views, stored after the others
 STARTS = dict(zip([*COLLECTED, "augmix"], accumulate(COLLECTED.values(), initial=0), strict=True))

@@ -8,6 +8,11 @@ import torch
 from scipy import fft, ndimage
 
 from memo_tta.data.sample_images import load_sample
+from memo_tta.views.deblocking import deblock
+from memo_tta.views.directional_blur import deblur_by_direction
+from memo_tta.views.displaced_pixels import undisplace
+from memo_tta.views.haze import stretch_colours
+from memo_tta.views.pixelation import depixelate
 from memo_tta.views.restoration import (
     MAX_NOISE,
     MAX_SPECK,
@@ -118,10 +123,16 @@ def test_low_contrast_is_stretched_alike_in_all_colours():
     assert torch.equal(stretch(flat), flat)
 
 
-def test_one_restoration_after_the_other():
-    for shown in (peppered(X, 0.05), noisy(X, 0.1).clamp(0, 1), blurred(X, 1.5), 0.4 + 0.2 * X):
+@pytest.mark.parametrize("side", [32, 65])
+def test_one_restoration_after_the_other(side):
+    chain = [despeckle, denoise, deblur, stretch]
+    if side <= 64:
+        chain = [depixelate, deblock, despeckle, denoise, undisplace, deblur_by_direction]
+        chain += [stretch_colours, stretch]
+    x = X.repeat(1, 3, 3)[:, :side, :side]
+    for shown in (peppered(x, 0.05), noisy(x, 0.1).clamp(0, 1), blurred(x, 1.5), 0.4 + 0.2 * x):
         wanted = shown
-        for one in (despeckle, denoise, deblur, stretch):
+        for one in chain:
             wanted = one(wanted).clamp(0, 1)
         assert torch.equal(restore(shown), wanted) and not torch.equal(wanted, shown)
 

@@ -51,9 +51,15 @@ def test_views_of_large_images_are_its_versions():
         versions(IMAGE, 4, rng())
 
 
-def test_the_first_views_of_the_image_are_those_that_come_first():
-    restore = Restore(32)
-    assert torch.equal(restore.preview(IMAGE, 2, rng()), restore(IMAGE, 16, rng())[:2])
+def test_the_first_views_show_the_image_and_what_was_measured():
+    restore, hazy, draw = Restore(32), IMAGE // 4 + 90, rng()
+    plain = Restore(32, {"plain": 1})(hazy, 1, draw)
+    restored = Restore(32, {"restored": 1})(hazy, 1, draw)
+    assert torch.equal(restore.preview(hazy, 2, rng()), torch.cat([plain, restored]))
+    assert torch.equal(restore.preview(hazy, 1, rng()), plain)
+    assert torch.equal(
+        Restore(32, {"plain": 1}).preview(hazy, 2, rng()), Restore(32, {"plain": 1})(hazy, 2, rng())
+    )
 
 
 def test_few_views_show_the_first_versions():

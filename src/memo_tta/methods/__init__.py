@@ -93,9 +93,9 @@ METHODS = Registry(
         "tta": MethodEntry("average the predictions over views, without adaptation", TTA),
         # Chosen on validation corruptions and clean images by studies.choose_restorations and .choose_step.
         "restore": MethodEntry(
-            "remove noise, blur and haze, average the predictions over views, without adaptation",
+            "remove noise, blur, blocks and haze, average the predictions over views, without adaptation",
             TTA,
-            {"augment": "restore", "n_views": 16, "early_views": 2, "early_confidence": 0.95},
+            {"augment": "restore", "n_views": 12, "early_views": 2, "early_confidence": 0.95},
             large={
                 "augment": "restore",
                 "n_views": 4,

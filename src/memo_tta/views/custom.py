@@ -23,7 +23,7 @@ class Augmentation(Protocol):
 
     An augmentation may have more methods, all of them optional:
     - `normalised(image, n, rng, mean, std, device)`: return the same views normalised, on the device;
-    - `preview(image, n, rng)`: return at most n cheap views, for gates that look at a few views first;
+    - `preview(image, n, rng)`: return at most n views, for gates that look at a few views first;
     - `max_views`: how many of its views differ; no more are asked for (None: there is no limit);
     - `groups(n)`: return the number of views in each named group, in order, adding up to n;
     - `running_views`: how many of the first views keep the running batch-norm statistics when the others are

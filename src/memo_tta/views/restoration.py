@@ -7,14 +7,22 @@ row of the table.
 """
 
 import math
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from memo_tta.registry import Registry
+from memo_tta.views.crop_flip import is_large
+from memo_tta.views.dct import dct_basis
+from memo_tta.views.deblocking import deblock
+from memo_tta.views.deconvolution import deconvolve, reflect_pad
+from memo_tta.views.directional_blur import deblur_by_direction
+from memo_tta.views.displaced_pixels import undisplace
+from memo_tta.views.haze import stretch_colours
+from memo_tta.views.pixelation import depixelate
 
 Restoration = Callable[[Tensor], Tensor]
 
@@ -27,7 +35,6 @@ CLIPPED = 0.01  # fraction of the pixels at either end that contrast ignores
 
 PATCH = 8  # pixels per side of the patches in which denoising separates noise from structure
 THRESHOLD = 3.5  # coefficients below this many standard deviations of the noise are set to zero
-NOISE_TO_SIGNAL = 0.005  # assumed by the deconvolution
 MAX_BLUR = 3.0  # standard deviation in pixels of the widest blur that can be undone
 MIN_BLUR = 0.2
 # Luminance and two colour differences, orthogonal: structure is in the first, noise in all three. Channels
@@ -69,8 +76,8 @@ def _denoise_colour(x: Tensor, threshold: float) -> Tensor:
     """Denoise one colour, (height, width): the patches of all three together would not fit the cache."""
     height, width = x.shape
     margin = PATCH - 1
-    padded = _reflect_pad(x[None], margin)
-    basis = _dct_basis(PATCH).to(x.dtype).to(x.device)
+    padded = reflect_pad(x[None], margin)
+    basis = dct_basis(PATCH).to(x.dtype).to(x.device)
     step = min(PATCH // 2, 1 + max(height, width) // 100)  # large images need only some of the patches
     coefficients = basis @ F.unfold(padded, PATCH, stride=step)  # (frequencies, patches)
     is_kept = coefficients.abs() > threshold
@@ -90,39 +97,16 @@ def noise_variance(x: Tensor) -> float:
     return float(response.abs().median() / (6 * 0.6745)) ** 2
 
 
-@cache
-def _dct_basis(side: int) -> Tensor:
-    """Return the orthonormal cosine transform of a patch, (side * side, side * side)."""
-    index = torch.arange(side, dtype=torch.float64)
-    rows = torch.cos(math.pi / side * index[:, None] * (index + 0.5)) * math.sqrt(2 / side)
-    rows[0] /= math.sqrt(2)
-    return torch.kron(rows, rows)
-
-
-def _reflect_pad(x: Tensor, margin: int) -> Tensor:
-    """Pad every side by reflection, repeatedly if the margin is wider than the image."""
-    while margin > 0:
-        step = min(margin, *(side - 1 for side in x.shape[1:]))
-        if step == 0:
-            return F.pad(x[None], (margin,) * 4, mode="replicate")[0]
-        x, margin = F.pad(x[None], (step,) * 4, mode="reflect")[0], margin - step
-    return x
-
-
 def deblur(x: Tensor) -> Tensor:
     """Undo a Gaussian blur of the measured width by Wiener deconvolution."""
     sigma = blur_width(x)
     if sigma < MIN_BLUR:
         return x
-    height, width = x.shape[1:]
-    margin = math.ceil(4 * sigma)
-    padded = _reflect_pad(x, margin)
-    rows = torch.fft.fftfreq(padded.shape[1], device=x.device)[:, None]
-    columns = torch.fft.rfftfreq(padded.shape[2], device=x.device)[None]
-    transfer = torch.exp(-2 * (math.pi * sigma) ** 2 * (rows**2 + columns**2))
-    spectrum = torch.fft.rfft2(padded) * transfer / (transfer**2 + NOISE_TO_SIGNAL)
-    sharp = torch.fft.irfft2(spectrum, s=padded.shape[1:]) * (1 + NOISE_TO_SIGNAL)
-    return sharp[:, margin : margin + height, margin : margin + width]
+
+    def transfer(rows: Tensor, columns: Tensor) -> Tensor:
+        return torch.exp(-2 * (math.pi * sigma) ** 2 * (rows**2 + columns**2))
+
+    return deconvolve(x, transfer, math.ceil(4 * sigma))
 
 
 def blur_width(x: Tensor) -> float:
@@ -155,9 +139,24 @@ def stretch(x: Tensor) -> Tensor:
     return (x - centre) * (MIN_CONTRAST / (high - low)) + new_centre
 
 
+# What is measured on few pixels, or changes the pixels of a clean photograph, is left out for large images.
+LARGE_IMAGES: tuple[Restoration, ...] = (despeckle, denoise, deblur, stretch)
+SMALL_IMAGES: tuple[Restoration, ...] = (
+    *(depixelate, deblock),  # first: filters would hide the grids
+    *(despeckle, denoise, undisplace),
+    *(deblur_by_direction, stretch_colours, stretch),
+)
+
+
 def restore(x: Tensor) -> Tensor:
-    """Apply all restorations, one after the other."""
-    for restoration in (despeckle, denoise, deblur, stretch):
+    """Apply the restorations for images of this size, one after the other."""
+    height, width = x.shape[1:]
+    return restore_with(LARGE_IMAGES if is_large((height, width)) else SMALL_IMAGES, x)
+
+
+def restore_with(restorations: Sequence[Restoration], x: Tensor) -> Tensor:
+    """Apply these restorations, one after the other."""
+    for restoration in restorations:
         x = restoration(x).clamp(0, 1)
     return x
 
@@ -166,10 +165,16 @@ RESTORATIONS: Registry[Restoration] = Registry(
     "restoration",
     {
         "plain": lambda x: x,
+        "depixelated": depixelate,
+        "deblocked": deblock,
         "despeckled": despeckle,
         "denoised": denoise,
+        "undisplaced": undisplace,
         "deblurred": deblur,
+        "deblurred by direction": deblur_by_direction,
+        "stretched by colour": stretch_colours,
         "stretched": stretch,
         "restored": restore,
+        "restored as a large image": partial(restore_with, LARGE_IMAGES),
     },
 )

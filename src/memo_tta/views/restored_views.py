@@ -17,8 +17,8 @@ from memo_tta.views.augmix_plan import CropPlan, plan_even_crops
 from memo_tta.views.crop_flip import check_request, check_size, padding_of
 from memo_tta.views.restoration import RESTORATIONS
 
-# Chosen by studies/choose_restorations.py on validation corruptions and clean images.
-DEFAULT_SHARES = MappingProxyType({"plain": 1, "restored": 3})
+# Chosen on validation shifts and clean images: docs/beyond.md.
+DEFAULT_SHARES = MappingProxyType({"plain": 1, "restored": 2})
 
 
 class Restore:
@@ -46,8 +46,11 @@ class Restore:
         """Return n views of a uint8 image, grouped: float32 (n, channels, height, width) in 0..1."""
         check_request(image, n)
         check_size(image, self._size)
-        x, views = to_float(image, device), list[Tensor]()
-        for name, count in self.groups(n).items():
+        return self._views(to_float(image, device), self.groups(n), rng)
+
+    def _views(self, x: Tensor, counts: Mapping[str, int], rng: np.random.Generator) -> Tensor:
+        views = list[Tensor]()
+        for name, count in counts.items():
             version = RESTORATIONS[name](x).clamp(0, 1)
             views += self._shifted(version, plan_even_crops(self._size, self._padding, count, rng))
         return torch.stack(views)
@@ -74,8 +77,11 @@ class Restore:
         return (views - centre) / spread
 
     def preview(self, image: np.ndarray, n: int, rng: np.random.Generator) -> Tensor:
-        """Return n views without restoration, which is expensive."""
-        return Restore(self._size, {"plain": 1})(image, n, rng)
+        """Return n views of the first two versions, so that a gate sees what restoring changes."""
+        check_request(image, n)
+        check_size(image, self._size)
+        first = dict.fromkeys(list(self._shares)[:2], 1)
+        return self._views(to_float(image), Restore(self._size, first).groups(n), rng)
 
 
 def to_float(image: np.ndarray, device: torch.device | str = "cpu") -> Tensor:

@@ -93,9 +93,9 @@ def dct_blocks(image: np.ndarray, _rng: np.random.Generator, step: float) -> np.
     planes = np.pad(to_float(image) @ COLOUR_ROWS.T, (*padding, (0, 0)), "edge")
     shape = (planes.shape[0] // BLOCK, BLOCK, planes.shape[1] // BLOCK, BLOCK, 3)
     steps = quantisation_steps(step)[:, None]  # (8, 1, 8, 3)
-    coefficients = fft.dctn(planes.reshape(shape), axes=(1, 3), norm="ortho")
+    coefficients = np.asarray(fft.dctn(planes.reshape(shape), axes=(1, 3), norm="ortho"))
     rounded = np.rint(coefficients / steps) * steps
-    planes = fft.idctn(rounded, axes=(1, 3), norm="ortho").reshape(planes.shape)
+    planes = np.asarray(fft.idctn(rounded, axes=(1, 3), norm="ortho")).reshape(planes.shape)
     return to_uint8(planes[:height, :width] @ COLOUR_ROWS + 0.5 / 255)
 
 
