@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-# Of the narrowest colour, and of all together. 1 % of clean photographs have less of either; with 0.4 of the
+# Of the narrowest colour, and of all together. 1.4 % of clean photographs have less of one; with 0.4 of the
 # narrowest alone 4 % had, and the error on clean images rose by 0.3 points (docs/beyond.md).
 MIN_SPAN, MIN_COMMON_SPAN = 0.3, 0.45
 CLIPPED = 0.01  # fraction of the pixels at either end that the span ignores
