@@ -69,21 +69,6 @@ class Page:
         rows.append(("average", block))
         return _table(rows, METHODS, ["memo"])
 
-    def step(self, name: str) -> str | None:
-        """Return what a gradient step changes at the highest level."""
-        stepped, plain = (self._joined(f"{name}/{run}") for run in ("stepped-c", "restore-c"))
-        if stepped is None or plain is None:
-            return None
-        parts = {
-            shift: {"without": plain.parts[shift]["restore"], "restore": part["memo"]}
-            for shift, part in stepped.parts.items()
-        }
-        change = compare(ResultBlock(plain.dataset, parts), "restore", "without")
-        assert change is not None
-        difference = formatting.percentage_points(change.difference)
-        about = f"{difference} points ({formatting.change_interval(change)})"
-        return self._shown(f"{name}/stepped-c") + f"To `restore` without a step: {about}."
-
     def time(self, name: str) -> str | None:
         """Return the mean seconds per point, restore's share of MEMO's, and its number of forward passes."""
         head = ["seconds", *METHODS, "restore / memo", "of it, views", "forward passes of restore"]
@@ -183,7 +168,6 @@ def main(out: Path, docs: Path) -> None:
         "clean": page.clean,
         "levels": page.levels,
         "corruptions": page.corruptions,
-        "step": page.step,
         "time": page.time,
     }
     fill_page(docs / "beyond.md", writers)

@@ -3,12 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from memo_tta.methods import METHODS as TABLE
 from studies.reproduction_runs import Cifar, Step, authors_command
 
 METHODS = "source,tta,memo,restore"
-# The best options of studies.choose_step: `restore` with a gradient step is memo on restored views.
-STEP = {**TABLE["restore"].defaults, "prior_strength": None, "lr": 0.005, "predict": "group"}
 
 
 def restore_on_cifar(cifar: Cifar) -> Iterator[Step]:
@@ -17,13 +14,6 @@ def restore_on_cifar(cifar: Cifar) -> Iterator[Step]:
     yield cifar.corrupted()
     yield cifar.evaluate("restore", "restore")
     yield cifar.evaluate("restore-c", "restore", "--severities", "1,3,5", "--limit", "500")
-
-
-def gradient_step(cifar: Cifar) -> Step:
-    """Return `restore` with a gradient step, at the highest level."""
-    options = (f"{name}={'none' if value is None else value}" for name, value in STEP.items())
-    words = [word for option in options for word in ("--option", option)]
-    return cifar.evaluate("stepped-c", "memo", "--severities", "5", "--limit", "500", *words)
 
 
 def timing(cifar: Cifar) -> Iterator[Step]:
@@ -38,7 +28,6 @@ def steps(authors: Path | None) -> Iterator[Step]:
     for cifar in published:
         yield from timing(cifar)
         yield from restore_on_cifar(cifar)
-        yield gradient_step(cifar)
     yield from restore_on_cifar(Cifar("shipped", None))
 
 
