@@ -33,6 +33,13 @@ def test_what_is_not_known_is_left_out(arguments, shown):
     assert repr(mt.Classifier(nn.Linear(3, 2), **arguments)) == shown
 
 
+def test_a_data_set_says_its_name_shift_and_size():
+    assert repr(mt.load_dataset("sample")) == "Dataset(sample, 500 images, 10 classes)"
+    assert (
+        repr(mt.load_dataset("sample+fog:3")) == "Dataset(sample under fog, level 3, 500 images, 10 classes)"
+    )
+
+
 def test_a_function_has_no_parameters():
     answers = mt.Classifier.from_function(lambda x: x, size=8, mean=0.5, std=0.5)
     assert repr(answers) == "Classifier(FunctionModule, 8×8 pixels)"

@@ -50,6 +50,10 @@ class Dataset:
     def __iter__(self) -> Iterator[Sample]:
         return (self[position] for position in range(len(self)))
 
+    def __repr__(self) -> str:
+        shift = f" under {self.corruption}, level {self.severity}" if self.corruption else ""
+        return f"Dataset({self.name}{shift}, {len(self)} images, {len(self.labels)} classes)"
+
     def id(self, position: int) -> SampleId:
         """Return the id that seeds the random numbers of this sample."""
         return position if self.ids is None else self.ids[position]
