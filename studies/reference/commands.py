@@ -10,7 +10,7 @@ from studies.reference.markdown import prose
 
 INTRO = """# Commands
 
-What `memo COMMAND --help` says. Exit codes are those of [the guide](../guide.md#the-command).
+What `memo COMMAND --help` says. Exit codes are [explained here](../howto/errors.md#exit-codes).
 Generated from the code by `python -m studies.reference`."""
 
 
