@@ -24,6 +24,7 @@ STUDIES = sorted(
         *(path.parent.name for path in (ROOT / "studies").glob("*/__main__.py")),
     ]
 )
+STUDIES += [f"peers.{name}" for name in ("checks", "corruption_differences", "measurement", "study")]
 
 
 def command(name: str) -> click.Command:
