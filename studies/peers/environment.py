@@ -95,8 +95,7 @@ TORCH_TTT, TTACH, IMAGECORRUPTIONS = map(requirement, PINNED)
 ATTEMPTS = (
     Attempt("empty", f"install {TORCH_TTT}", "import torch_ttt.engine.memo_engine"),
     Attempt("project", f"install {TORCH_TTT}", "import torch_ttt.engine.memo_engine", TORCHVISION),
-    Attempt("project", f"install {TORCH_TTT}", "import torch_ttt.engine_registry", TORCHVISION),
-    Attempt("project", "install einops", "import torch_ttt.engine_registry", TORCHVISION),
+    Attempt("project", "install einops", "import torch_ttt.engine.memo_engine", TORCHVISION),
     Attempt("empty", f"install {TTACH}", "import ttach"),
     Attempt("project", f"install {TTACH}", "import ttach"),
     Attempt("empty", f"install {IMAGECORRUPTIONS}", "import imagecorruptions"),

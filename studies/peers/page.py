@@ -48,8 +48,8 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def code(text: str) -> str:
-    """Return text as code."""
-    return f"`{text}`"
+    """Return text as code, also if it has backticks."""
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
 def versions(found: Mapping[str, str]) -> str:
@@ -193,13 +193,14 @@ def corruptions(found: Mapping[str, Mapping[str, Any]]) -> str:
 def _corruption_row(name: str, found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     large = [found[f"{LARGE} {name} {level}"] for level in LEVELS]
     small = found[f"{SMALL} {name} {LEVELS[-1]}"]
+    problems = {each["error"] for each in large if "error" in each}
     yield name
-    if problems := {each["error"] for each in large if "error" in each}:
-        yield from ("; ".join(map(code, sorted(problems))), "", "", "", "", "")
-        return
-    yield "runs"
-    is_random = any(each["random"] for each in large)
-    yield "drawn at random" if is_random else f"{max(each['largest'] for each in large):.0f}"
+    yield "; ".join(map(code, sorted(problems))) or "runs"
+    if problems:
+        yield ""
+    else:
+        is_random = any(each["random"] for each in large)
+        yield "drawn at random" if is_random else f"{max(each['largest'] for each in large):.0f}"
     for each in (*large, small):
-        yield f"{each['theirs']:.1f} / {each['ours']:.1f}"
-    yield ", ".join(f"{each['time']:.1f}" for each in large)
+        yield f"{each['theirs']:.1f} / {each['ours']:.1f}" if "theirs" in each else f"– / {each['ours']:.1f}"
+    yield ", ".join(f"{each['time']:.1f}" for each in large if "time" in each)

@@ -21,11 +21,8 @@ OUT = Path("runs/peers")
 CHECKED = ("resnet26", "resnet20-bn", "cct2")
 OWN = ("source", "restore", "tta", "memo")
 MEASURED = {
-    "resnet26": (*OWN, "MemoEngine", "five crops", "MemoEngine, 32 views", "DeYOEngine", "flip"),
-    "resnet20-bn": (
-        *(*OWN, "bn1", "tent-episodic", "five crops", "flip"),
-        *("TentEngine", "EataEngine", "DeYOEngine", "ActMADEngine"),
-    ),
+    "resnet26": (*OWN, "MemoEngine", "five crops", "DeYOEngine"),
+    "resnet20-bn": (*OWN, "tent-episodic", "TentEngine", "DeYOEngine", "ActMADEngine", "five crops"),
 }
 
 Step = tuple[str, Callable[[], Any]]  # the name of a result, and what computes it
@@ -36,13 +33,13 @@ def steps(out: Path, limit: int) -> Iterator[Step]:
     project = environment.project(out)
     yield "attempts", lambda: list(environment.attempts(out))
     yield "versions", lambda: environment.versions(project)
+    yield "corruptions", lambda: _corruptions(project, out / "data")
+    for model in CHECKED:
+        yield f"checks/{model}", partial(project.run_json, "studies.peers.checks", model)
     for model, names in MEASURED.items():
         for name in names:
             words = ("studies.peers.measurement", model, name, limit)
             yield f"measured/{model}/{name}", partial(project.run_json, *words)
-    for model in CHECKED:
-        yield f"checks/{model}", partial(project.run_json, "studies.peers.checks", model)
-    yield "corruptions", lambda: _corruptions(project, out / "data")
 
 
 def _corruptions(project: environment.Environment, data: Path) -> Any:

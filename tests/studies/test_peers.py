@@ -191,17 +191,21 @@ def test_corruptions_are_compared_by_their_pixels():
         lambda x: rng.integers(0, 255, x.shape, np.uint8), lambda x: x, images
     )
     assert noise["random"] is True
-    refused = corruption_differences.compare(lambda x: x.reshape(5), lambda x: x, images)
-    assert refused["error"].startswith("ValueError: ")
+    refused = corruption_differences.compare(lambda x: x.reshape(5), lambda x: x + 2, images)
+    assert refused["error"].startswith("ValueError: ") and refused["ours"] == 2
 
 
 def test_a_corruption_that_raises_has_its_error_in_the_table(monkeypatch):
     monkeypatch.setattr(page, "CORRUPTIONS", ("fog", "contrast"))
     figures = {"random": False, "largest": 0, "theirs": 2.0, "ours": 2.0, "time": 0.5}
     found = {f"{size} contrast {level}": figures for size in (224, 32) for level in (3, 5)}
-    found |= {f"{size} fog {level}": {"error": "TypeError: no"} for size in (224, 32) for level in (3, 5)}
+    found |= {
+        f"{size} fog {level}": {"error": "TypeError: no", "ours": 1.5}
+        for size in (224, 32)
+        for level in (3, 5)
+    }
     lines = page.corruptions(found).splitlines()
-    assert "| fog | `TypeError: no` |" in lines[2]
+    assert lines[2] == "| fog | `TypeError: no` |  | – / 1.5 | – / 1.5 | – / 1.5 |  |"
     assert lines[3] == "| contrast | runs | 0 | 2.0 / 2.0 | 2.0 / 2.0 | 2.0 / 2.0 | 0.5, 0.5 |"
 
 
