@@ -35,7 +35,7 @@ def _cost(found: Mapping[str, Any]) -> dict[str, float]:
     clean = parts.pop("0")["blocks"]
     corrupted = [block for result in parts.values() for block in result["blocks"]]
     return {
-        "batch": found["batch"],
+        "batch": min(found["batch"], found["points"]),
         "clean": _median_ratio(clean),
         "corrupted": _median_ratio(corrupted),
         "mib": found["peak_kib"] / 2**10,

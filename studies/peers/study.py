@@ -21,8 +21,16 @@ OUT = Path("runs/peers")
 CHECKED = ("resnet26", "resnet20-bn", "cct2")
 OWN = ("source", "restore", "tta", "memo")
 MEASURED = {
-    "resnet26": (*OWN, "MemoEngine", "five crops", "DeYOEngine"),
-    "resnet20-bn": (*OWN, "tent-episodic", "TentEngine", "DeYOEngine", "ActMADEngine", "five crops"),
+    "resnet26": (*OWN, "MemoEngine", "MemoEngine, 32 views", "DeYOEngine", "five crops"),
+    "resnet20-bn": (
+        *OWN,
+        "tent-episodic",
+        "TentEngine",
+        "DeYOEngine",
+        "ActMADEngine",
+        "ActMADEngine, norm layer",
+        "five crops",
+    ),
 }
 
 Step = tuple[str, Callable[[], Any]]  # the name of a result, and what computes it
