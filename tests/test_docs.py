@@ -26,7 +26,7 @@ PAGES = [
     *(page for folder in ("docs", "src", "tests") for page in sorted((ROOT / folder).rglob("*.md"))),
 ]
 TABLES: tuple[dict[str, Any], ...] = (METHODS, ZOO, RESTORATIONS)
-README_WORDS = 800  # at most, outside of code and tables
+README_WORDS = 750  # at most, outside of code and tables
 WITH_CODE = [page for page in PAGES if "```python" in page.read_text("utf-8")]
 
 
@@ -86,6 +86,14 @@ def test_the_examples_of_the_contributors_guide_do_what_they_say():
 def test_the_guides_have_a_signal_and_a_text_example():
     text = (ROOT / "docs/howto/signals-and-text.md").read_text("utf-8")
     assert "## Signals" in text and "## Text" in text and text.count("assert p.adapted") == 2
+
+
+def test_the_readme_shows_what_its_first_block_prints(capsys):
+    code, printed = re.findall(
+        r"```python\n(.*?)```\n\n    ([^\n]+)\n", (ROOT / "README.md").read_text("utf-8"), flags=re.DOTALL
+    )[0]
+    exec(compile(code, "README.md", "exec"), {})
+    assert capsys.readouterr().out == f"{printed}\n"
 
 
 def test_the_tutorial_shows_what_the_methods_predict(tmp_path, monkeypatch):
