@@ -138,7 +138,8 @@ def test_a_restoration_of_grey_is_that_of_the_same_image_in_colour(name):
     noisy = noisy if name != "stretched" else 0.4 + 0.2 * noisy
     grey, colour = RESTORATIONS[name](noisy[None]), RESTORATIONS[name](noisy.expand(3, -1, -1).clone())
     assert grey.shape == (1, 48, 72)
-    if name in ("denoised", "restored", "restored as a large image"):  # of colours, noise is removed from the luminance alone
+    # Of colours, noise is removed from the luminance alone.
+    if name in ("denoised", "restored", "restored as a large image"):
         before, after = ((x - clean / 255).square().mean() for x in (noisy, grey[0]))
         assert after < 0.7 * before
     else:
