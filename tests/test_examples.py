@@ -137,7 +137,7 @@ def check_model(text: str) -> None:
     in_training, loaded = re.findall(r"^(\d+)% of 100 other images wrong", text, flags=re.MULTILINE)
     assert in_training == loaded and int(loaded) < 80, "it learned something, and is the same when loaded"
     onnx, hf = text.split("(ResNetForImageClassification")
-    assert re.findall(r"^([\w-]+) +yes$", onnx, flags=re.MULTILINE) == ["source", "tta", "restore"]
+    assert re.findall(r"^([\w-]+) +yes$", onnx, flags=re.MULTILINE) == ["source", "tta", "restore", "zero"]
     fitting = re.findall(r"^([\w-]+) +yes$", hf, flags=re.MULTILINE)
     assert fitting == [name for name in METHODS if name != "ttt"]
 

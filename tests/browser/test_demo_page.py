@@ -11,8 +11,11 @@ def test_the_page_shows_table_and_pictures(page, tmp_path):
     requested: list[str] = []
     page.on("request", lambda request: requested.append(request.url))
     page.goto((tmp_path / "index.html").as_uri())
-    assert page.locator("tbody tr").count() == 4 * 3
-    assert page.locator("tbody tr").nth(3).inner_text().split()[:2] == ["noise", "source"]
+    assert (
+        page.locator("tbody tr").count() == (4 + 1) * 3
+    )  # four kinds of images, and the shifted ones together
+    assert page.locator("tbody tr").nth(3).inner_text().split()[:2] == ["shifted", "source"]
+    assert page.locator("tbody tr").nth(6).inner_text().split()[:2] == ["noise", "source"]
     images = page.locator("figure img")
     shown = images.evaluate_all("all => all.map(one => one.complete && one.naturalWidth > 0)")
     assert shown and all(shown) and len(shown) == len(list(tmp_path.glob("views-*.png")))

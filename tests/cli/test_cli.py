@@ -215,7 +215,7 @@ def test_a_method_s_options_are_listed_with_their_meaning(memo, name):
 
 def test_defaults_for_large_images_are_listed(memo):
     restore, tuned = (" ".join(memo("methods", name)[1].split()) for name in ("restore", "memo"))
-    assert "16; 4 above 64 pixels" in restore and "tuned" not in restore.split()
+    assert "12; 4 above 64 pixels" in restore and "tuned" not in restore.split()
     assert "augmix-mild above" in tuned and "tuned" in tuned.split()
 
 

@@ -161,7 +161,7 @@ def test_serving_takes_the_same_options(memo, model, monkeypatch):
     classifier = served[0].classifier
     assert classifier.size == (4, 16) and classifier.labels == tuple(NAMES.split(","))
     assert classifier.preprocessing.mean == (0.4, 0.5, 0.6)
-    assert set(served[0].methods) == {"source", "tta", "restore"}
+    assert set(served[0].methods) == {"source", "tta", "restore", "zero"}
 
 
 def test_tune_writes_the_command_that_loads_the_same_model(memo, tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from memo_tta.evaluation.job import EvaluationJob
 from memo_tta.evaluation.race import FEWEST, FILE, Race, Round, plan_round
 from memo_tta.evaluation.recommendation import MethodLimits
 from memo_tta.evaluation.store import open_for_reading
+from memo_tta.methods import METHODS
 from memo_tta.workers import Processes
 from tests.runs import record
 
@@ -162,6 +163,12 @@ def test_a_folder_of_another_race_is_refused(tmp_path, no_progress):
         (tmp_path / FILE).write_text("{")
         with pytest.raises(ConfigError, match="is damaged"):
             advise(race(tmp_path, (SOURCE, RESTORE), limit=5), engine, 3600, no_progress)
+
+
+@pytest.mark.parametrize("candidate", [*SINGLE, *STREAM], ids=lambda one: one.name)
+def test_an_image_is_timed_alone_unless_the_method_takes_several(candidate):
+    method = METHODS[candidate.method](mt.load("resnet20-bn"), **candidate.evaluated_options)
+    assert method.batch_points == 1 or method.points > 1
 
 
 def test_only_methods_with_an_effect_on_the_model_race():

@@ -22,7 +22,7 @@ from memo_tta.models.batch_norm import mixed_statistics
 from memo_tta.objectives import entropy, marginal_log_probabilities, weighted_log_probabilities
 from memo_tta.views.restored_versions import RestoredVersions
 from memo_tta.views.restored_views import DEFAULT_SHARES, Restore
-from tests.nets import LARGE, build_classifier, large_classifier, large_image, pictures, view_method
+from tests.nets import LARGE, SIZE, build_classifier, large_classifier, large_image, pictures, view_method
 
 LR = 0.05
 NO_GATE = dict.fromkeys(("skip_margin", "skip_shift", "early_views"))
@@ -172,12 +172,13 @@ def test_with_a_prior_strength_each_version_is_classified_with_its_own_mixed_sta
     classifier, image = build_classifier("batch-norm"), pictures(1)[0]
     robust = view_method("restore", classifier, n_views=8, prior_strength=16, **NO_GATE)
     views = robust.explain(image, sample_id=0).views
-    assert len(views) == 8
+    counts = list(Restore(SIZE).groups(8).values())
+    assert len(views) == 8 and len(counts) == 2
     module = classifier.module.eval()
     with torch.no_grad():
         running = module(views).softmax(dim=1)
         with mixed_statistics(module, 16):
-            plain, restored = (module(part).softmax(dim=1) for part in (views[:2], views[2:]))
+            plain, restored = (module(part).softmax(dim=1) for part in views.split(counts))
     wanted = torch.cat([plain, restored]).mean(dim=0)
     torch.testing.assert_close(robust.predict(image, sample_id=0).probabilities.float(), wanted)
     alone = view_method("tta", classifier, n_views=8, augment="restore").predict(image, sample_id=0)
@@ -304,13 +305,13 @@ def test_restore_takes_nothing_from_settings_that_were_tuned_for_memo(setting):
     tuned, image = build_classifier("group-norm", **setting), pictures(1)[0]
     assert torch.equal(mt.method("restore", tuned).predict(image).logits, restoring().predict(image).logits)
     options = METHODS["restore"].resolve(tuned.settings, {})
-    assert isinstance(options, ViewOptions) and options.n_views == 16
+    assert isinstance(options, ViewOptions) and options.n_views == 12
 
 
 def test_restore_has_defaults_for_large_images():
     small, large = (METHODS["restore"].resolve({}, {}, size) for size in (64, 65))
     assert isinstance(small, TTAOptions) and isinstance(large, TTAOptions)
-    assert (small.n_views, small.early_views, small.prior_strength, small.skip_margin) == (16, 2, None, None)
+    assert (small.n_views, small.early_views, small.prior_strength, small.skip_margin) == (12, 2, None, None)
     assert (large.n_views, large.clean_views, large.prior_strength, large.skip_margin) == (4, 3, 16, 0.8)
     assert (small.weighting, large.weighting) == ("uniform", "shift")
     module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 65 * 65, 2))

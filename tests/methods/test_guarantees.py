@@ -337,7 +337,7 @@ def test_a_large_image_that_fails_in_any_pass_leaves_nothing_behind(method, fail
     options = (
         {"skip_margin": None, "clean_views": None}
         if method == "restore"
-        else {"clean_strength": None, "predict": "point", **FEW}
+        else {"clean_strength": None, "predict": "point", "n_views": 4}
     )
     robust = mt.method(method, classifier, **{"skip_margin": None, **options})
     norm = classifier.module.get_submodule("4")

@@ -247,7 +247,7 @@ def test_options_are_written_as_the_command_line_reads_them(tmp_path):
 def test_views_are_those_that_the_method_took(tmp_path):
     job = EvaluationJob(data=["made"], model="resnet26", methods=("tta", "restore", "memo", "source"))
     run = open_run(write_run(tmp_path / "run", random_records([("", 0)]), job=job.as_dict()))
-    assert [run.n_views(name) for name in job.methods] == [32, 16, 32, None]
+    assert [run.n_views(name) for name in job.methods] == [32, 12, 32, None]
     former = {"restore": {"n_views": 8}, "memo": {"preset": "best"}}  # an option of a former version
     given = EvaluationJob(data=["made"], model="resnet26", methods=("restore", "memo"), options=former)
     run = open_run(write_run(tmp_path / "given", random_records([("", 0)]), job=given.as_dict()))

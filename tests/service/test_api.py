@@ -283,7 +283,7 @@ def test_options_of_a_request_are_those_that_methods_declare(open_client):
         assert schema[name]["description"].lower() == f"{declared[name].meaning.lower()}."
     assert schema["n_views"]["anyOf"][0]["minimum"] == 1 and schema["lr"]["anyOf"][0]["exclusiveMinimum"] == 0
     methods = client.get("/v1/model").json()["methods"]
-    assert "lr" not in methods["restore"] and methods["restore"]["n_views"] == 16
+    assert "lr" not in methods["restore"] and methods["restore"]["n_views"] == 12
     reply = client.post("/v1/predict", files={"image": image_file()}, data={"method": "restore", "lr": "0.1"})
     assert reply.status_code == 422 and "the method restore has no such option" in reply.json()["message"]
 

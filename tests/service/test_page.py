@@ -110,7 +110,7 @@ def test_a_method_that_averages_shows_its_views_too(open_client, method):
     client = open_client(method=method, options={"restore": {"early_views": None}, "tta": {"n_views": 6}})
     html = client.post("/page/predict", files={"image": image_file(3)}, headers=HTMX).text
     assert METHODS[method].about in client.get("/").text
-    assert "Not adapted" not in html and html.count('alt="View ') == (6 if method == "tta" else 16)
+    assert "Not adapted" not in html and html.count('alt="View ') == (6 if method == "tta" else 12)
     assert "after adaptation" not in html
 
 

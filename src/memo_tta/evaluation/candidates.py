@@ -7,6 +7,7 @@ from typing import Any
 
 from memo_tta.errors import MemoError, MemoWarning
 from memo_tta.methods import METHODS
+from memo_tta.methods.shared_passes import SharedPassOptions
 from memo_tta.models.classifier import Classifier
 
 
@@ -24,6 +25,13 @@ class Candidate:
     @property
     def name(self) -> str:
         return " ".join([self.method, *(f"{key}={value}" for key, value in self.options.items())])
+
+    @property
+    def evaluated_options(self) -> dict[str, Any]:
+        """The options with which images share no passes: the time of an image that comes alone counts."""
+        shares_passes = issubclass(METHODS[self.method].method.options_type, SharedPassOptions)
+        alone = {"batch_points": 1} if shares_passes and "batch_size" not in self.options else {}
+        return {**alone, **self.options}
 
 
 SINGLE: Sequence[Candidate] = (

@@ -213,7 +213,7 @@ class Race:
         job = replace(
             self._job,
             methods=list(names),
-            options={candidate.method: dict(candidate.options) for candidate in group},
+            options={candidate.method: candidate.evaluated_options for candidate in group},
             skip=this.start,
             limit=this.stop,
         )
